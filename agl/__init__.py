@@ -1,0 +1,78 @@
+"""agl trains and improves AI agents that already exist.
+
+The pipeline, top to bottom:
+
+    cli        commands: the only place that prints
+    config     settings in, objects out (the only module that knows Hydra)
+    trainer    composes everything below; what ``agl train`` builds
+    launch     start, watch and stop the parts
+    algorithms what to sample, how to give credit, when to update and publish
+    evaluation tasks n times under given resources
+    learners   samples -> new weights            inference   serves the policy
+    adapters   spans -> trajectories -> samples
+    runners    dequeue, execute one attempt      proxy       the recorded door to the model
+    agents     the user's program
+    tracing    OpenTelemetry in, spans out
+    store      the queue and the record
+    data       files -> tasks                    metrics     where numbers go
+    types      what flows
+    errors     what can go wrong, by what the caller can do
+
+Public names are loaded at first use, so that ``import agl`` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agl.types import (
+        LLM,
+        Attempt,
+        NamedResources,
+        PromptTemplate,
+        ProxyLLM,
+        Rollout,
+        RolloutConfig,
+        Span,
+        Weights,
+    )
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "LLM": "agl.types",
+    "ProxyLLM": "agl.types",
+    "PromptTemplate": "agl.types",
+    "Weights": "agl.types",
+    "NamedResources": "agl.types",
+    "Rollout": "agl.types",
+    "RolloutConfig": "agl.types",
+    "Attempt": "agl.types",
+    "Span": "agl.types",
+}
+
+__all__ = [
+    "LLM",
+    "Attempt",
+    "NamedResources",
+    "PromptTemplate",
+    "ProxyLLM",
+    "Rollout",
+    "RolloutConfig",
+    "Span",
+    "Weights",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'agl' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

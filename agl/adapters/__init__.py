@@ -1,0 +1,1 @@
+"""Pure functions from spans to training data: triplets, trajectories, samples."""

@@ -1,0 +1,1 @@
+"""Run tasks n times under given resources; means and intervals."""

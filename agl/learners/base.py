@@ -1,0 +1,59 @@
+"""Learner: turns samples into new weights, without knowing the algorithm that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from agl.types.sample import PolicyLoss, TrainingSample, Trajectory, UpdateReport
+from agl.types.weights import PolicyWeights
+
+
+@runtime_checkable
+class Learner(AbstractAsyncContextManager["Learner"], Protocol):
+    """Holds the trained policy, its optimizer and, when asked for, a critic and a frozen reference.
+
+    Entering loads the models. No method blocks the event loop.
+    """
+
+    @property
+    def policy_version(self) -> int:
+        """How many ``update`` calls have changed the weights."""
+        ...
+
+    async def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
+        """Return the current policy's logprob of every token, under each trajectory's temperature.
+
+        One list a trajectory, as long as its ``token_ids``; 0.0 where ``loss_mask`` is 0.
+        """
+        ...
+
+    async def values(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
+        """Return the critic's value of the state in which each token was sampled; 0.0 where ``loss_mask`` is 0.
+
+        Raises:
+            ConfigError: the learner was built without a critic.
+        """
+        ...
+
+    async def update(self, samples: Sequence[TrainingSample], loss: PolicyLoss) -> UpdateReport:
+        """Take the optimizer steps that ``loss`` asks for. An empty list changes nothing and says so in the report."""
+        ...
+
+    async def weights(self) -> PolicyWeights:
+        """Return a copy of the current weights, ready for an engine."""
+        ...
+
+    async def save(self, folder: Path) -> None:
+        """Write everything that ``load`` needs to go on as if never stopped, into an empty folder."""
+        ...
+
+    async def load(self, folder: Path) -> None:
+        """Go on from what ``save`` wrote. CheckpointError when the folder is not complete or of another policy."""
+        ...
+
+    async def save_policy(self, folder: Path) -> None:
+        """Write the policy as an ordinary Hugging Face folder with its tokenizer; LoRA merged."""
+        ...

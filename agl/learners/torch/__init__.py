@@ -1,0 +1,1 @@
+"""The learner of one process, on CPU or one GPU: models, losses, batches, checkpoints."""

@@ -1,0 +1,1 @@
+"""Dequeue, execute one attempt, report; and the pools of runners that do so."""

@@ -1,0 +1,80 @@
+"""What flows through the pipeline: rollouts, attempts, spans, resources, workers, runs, queries, samples, weights."""
+
+from agl.types.policy import Lora, Policy
+from agl.types.query import (
+    AttemptQuery,
+    MetricQuery,
+    Page,
+    ResourcesQuery,
+    RolloutQuery,
+    RunQuery,
+    SpanQuery,
+    WorkerQuery,
+)
+from agl.types.record import Json, Record
+from agl.types.resource import LLM, NamedResources, PromptTemplate, ProxyLLM, Resource, Weights
+from agl.types.rollout import (
+    Attempt,
+    AttemptedRollout,
+    AttemptStatus,
+    ErrorInfo,
+    Mode,
+    RetryCause,
+    Rollout,
+    RolloutConfig,
+    RolloutRequest,
+    RolloutStatus,
+)
+from agl.types.run import MetricPoint, Run, RunStatus
+from agl.types.sample import PolicyLoss, TrainingSample, Trajectory, Triplet, UpdateReport
+from agl.types.span import Span, SpanEvent, SpanKind, SpanLink, SpanStatus, SpanStatusCode
+from agl.types.weights import PolicyWeights
+from agl.types.worker import Worker, WorkerStatus
+
+__all__ = [
+    "LLM",
+    "Attempt",
+    "AttemptQuery",
+    "AttemptStatus",
+    "AttemptedRollout",
+    "ErrorInfo",
+    "Json",
+    "Lora",
+    "MetricPoint",
+    "MetricQuery",
+    "Mode",
+    "NamedResources",
+    "Page",
+    "Policy",
+    "PolicyLoss",
+    "PolicyWeights",
+    "PromptTemplate",
+    "ProxyLLM",
+    "Record",
+    "Resource",
+    "ResourcesQuery",
+    "RetryCause",
+    "Rollout",
+    "RolloutConfig",
+    "RolloutQuery",
+    "RolloutRequest",
+    "RolloutStatus",
+    "Run",
+    "RunQuery",
+    "RunStatus",
+    "Span",
+    "SpanEvent",
+    "SpanKind",
+    "SpanLink",
+    "SpanQuery",
+    "SpanStatus",
+    "SpanStatusCode",
+    "TrainingSample",
+    "Trajectory",
+    "Triplet",
+    "UpdateReport",
+    "Weights",
+    "Worker",
+    "WorkerQuery",
+    "WorkerStatus",
+]

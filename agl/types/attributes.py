@@ -1,0 +1,62 @@
+"""Span names and attribute keys: OpenTelemetry's ``gen_ai`` conventions where they exist, ``agl.*`` elsewhere.
+
+Source: OpenTelemetry semantic conventions for generative AI, https://opentelemetry.io/docs/specs/semconv/gen-ai/
+"""
+
+from __future__ import annotations
+
+# Which attempt a span belongs to (on spans or on the OTLP resource).
+ROLLOUT_ID = "agl.rollout_id"
+ATTEMPT_ID = "agl.attempt_id"
+SPAN_SEQUENCE_ID = "agl.span_sequence_id"
+
+# A recorded model call: span name ``chat {model}``.
+CHAT_SPAN_PREFIX = "chat "
+OPERATION = "gen_ai.operation.name"
+PROVIDER = "gen_ai.provider.name"
+REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_MODEL = "gen_ai.response.model"
+RESPONSE_ID = "gen_ai.response.id"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+INPUT_MESSAGES = "gen_ai.input.messages"
+"""The request's messages, as JSON text in the shape in which the agent sent them."""
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+"""The answer's messages, one a choice, as JSON text in OpenAI's shape."""
+TOOL_DEFINITIONS = "gen_ai.tool.definitions"
+TEMPERATURE = "gen_ai.request.temperature"
+TOP_P = "gen_ai.request.top_p"
+MAX_TOKENS = "gen_ai.request.max_tokens"
+SEED = "gen_ai.request.seed"
+CHOICE_COUNT = "gen_ai.request.choice.count"
+ERROR_TYPE = "error.type"
+
+# What training needs of a call. Of choice 0; further choices carry ``.1``, ``.2``, ... behind the key.
+PROMPT_TOKEN_IDS = "agl.prompt_token_ids"  # noqa: S105 - a key, not a password
+RESPONSE_TOKEN_IDS = "agl.response_token_ids"  # noqa: S105 - a key, not a password
+RESPONSE_LOGPROBS = "agl.response_logprobs"
+MISSING_IDS_CAUSE = "agl.missing_ids_cause"
+POLICY_VERSION = "agl.policy_version"
+AGENT = "agl.agent"
+LATENCY_SECONDS = "agl.latency_seconds"
+
+# A reward: span name ``agl.reward``.
+REWARD_SPAN = "agl.reward"
+REWARD_VALUE = "agl.reward.value"
+REWARD_DIMENSION_PREFIX = "agl.reward.dimension."
+
+# What agents emit.
+MESSAGE_SPAN = "agl.message"
+MESSAGE_BODY = "agl.message.body"
+OBJECT_SPAN = "agl.object"
+OBJECT_JSON = "agl.object.json"
+EXCEPTION_SPAN = "agl.exception"
+ROLLOUT_SPAN = "agl.rollout"
+OPERATION_INPUT = "agl.operation.input"
+OPERATION_OUTPUT = "agl.operation.output"
+
+
+def of_choice(key: str, index: int) -> str:
+    """Return the key under which choice ``index`` of a call keeps this attribute."""
+    return key if index == 0 else f"{key}.{index}"

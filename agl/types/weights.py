@@ -1,0 +1,23 @@
+"""Weights on their way from a learner to an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyWeights:
+    """One version of the policy: tensors by parameter name when learner and engine share a process, or a folder.
+
+    Args:
+        policy_version: counted in weight updates.
+        tensors: a state dict of a copy nobody changes any more (LoRA already merged), or None.
+        path: a Hugging Face folder with the same weights, or None.
+    """
+
+    policy_version: int
+    tensors: Mapping[str, Any] | None = None
+    path: Path | None = None
