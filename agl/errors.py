@@ -16,6 +16,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 
 class AglError(Exception):
     """Base of all errors agl raises on purpose."""
@@ -85,3 +87,13 @@ class CheckpointError(AglError):
     """No usable checkpoint where one was asked for."""
 
     exit_code = 2
+
+
+def require_extra(feature: str, extra: str, *modules: str) -> None:
+    """Check, without importing them, that an extra's modules are installed.
+
+    Raises:
+        MissingExtraError: one is not.
+    """
+    if any(find_spec(module) is None for module in modules):
+        raise MissingExtraError(feature, extra)
