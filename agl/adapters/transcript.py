@@ -1,0 +1,35 @@
+"""Spans of one attempt -> the conversation as a person reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+from agl.adapters.triplets import is_call
+from agl.types import Span
+from agl.types import attributes as key
+
+
+def messages_from_spans(spans: Sequence[Span]) -> list[dict[str, Any]]:
+    """Return the messages of the attempt's longest conversation: the last call's input and its answer."""
+    calls = [span for span in spans if is_call(span) and key.INPUT_MESSAGES in span.attributes]
+    if not calls:
+        return []
+    last = max(calls, key=lambda span: span.sequence_id or 0)
+    asked = cast("list[dict[str, Any]]", json.loads(last.attributes[key.INPUT_MESSAGES]))
+    answered = cast("list[dict[str, Any]]", json.loads(last.attributes.get(key.OUTPUT_MESSAGES, "[]")))
+    return [*asked, *answered[:1]]
+
+
+def transcript(spans: Sequence[Span], *, width: int = 100) -> str:
+    """Return the conversation as lines ``role: text``, long texts cut at ``width`` characters a line."""
+    lines: list[str] = []
+    for message in messages_from_spans(spans):
+        content = message.get("content")
+        text = content if isinstance(content, str) else json.dumps(message.get("tool_calls") or content)
+        for number, line in enumerate(text.splitlines() or [""]):
+            label = f"{message.get('role', '?')}:" if number == 0 else ""
+            shown = line if len(line) <= width else f"{line[: width - 1]}…"
+            lines.append(f"{label:>10} {shown}")
+    return "\n".join(lines)

@@ -1,0 +1,82 @@
+"""Algorithm: decides what to sample, how to give credit, when to update and publish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from agl.adapters.trace import TracerTraceToTriplet
+from agl.algorithms.serving import ServedPolicy
+from agl.evaluation.counts import RolloutCounts
+from agl.evaluation.evaluate import Evaluation
+from agl.learners.base import Learner
+from agl.metrics.logger import MetricLogger
+from agl.store.base import LightningStore
+from agl.types import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """Everything an algorithm works with; all parts are open and running.
+
+    Args:
+        run_id: of this run, in ids of rollouts and resources.
+        run_dir: where files of the run go.
+        seed: of task order and of every sampled token.
+        resume: go on from the newest checkpoint in ``run_dir``.
+        learner: None when the policy is not trained.
+        policy: the policy as agents reach it.
+    """
+
+    run_id: str
+    run_dir: Path
+    seed: int
+    resume: bool
+    store: LightningStore
+    train_tasks: Sequence[Json]
+    val_tasks: Sequence[Json]
+    adapter: TracerTraceToTriplet
+    policy: ServedPolicy
+    learner: Learner | None
+    metrics: MetricLogger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What a finished run leaves.
+
+    Args:
+        before: evaluations of the policy that the run began with.
+        after: the same evaluations of the policy that it ended with, in the same order.
+        counts: of all training rollouts.
+        policy_dir: the trained policy as an ordinary Hugging Face folder, or None.
+        checkpoint_dir: the newest checkpoint, or None.
+        diagnosis: lines on what looked wrong, with what to do.
+    """
+
+    before: list[Evaluation]
+    after: list[Evaluation]
+    counts: RolloutCounts
+    policy_dir: Path | None = None
+    checkpoint_dir: Path | None = None
+    diagnosis: list[str] = field(default_factory=list[str])
+
+
+@runtime_checkable
+class Algorithm(Protocol):
+    """One way to improve an agent."""
+
+    @property
+    def needs_learner(self) -> bool:
+        """Whether it moves weights."""
+        ...
+
+    async def run(self, context: RunContext) -> RunResult:
+        """Improve the agent; cancelling the task stops the run where it is, resumable.
+
+        Raises:
+            RunStoppedError: going on makes no sense; the message names the first cause.
+        """
+        ...

@@ -1,0 +1,85 @@
+"""Checkpoints of a run: complete or absent, never half.
+
+A checkpoint is written into a hidden folder, synced and renamed, so that a kill at any moment leaves the older one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from agl.errors import CheckpointError
+from agl.evaluation.counts import RolloutCounts
+from agl.learners.base import Learner
+
+STATE = "state.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopState:
+    """Where the loop stands behind an iteration; the task order follows from the iteration and the seed."""
+
+    iteration: int = 0
+    counts: RolloutCounts = field(default_factory=RolloutCounts)
+    elapsed_seconds: float = 0.0
+
+
+async def save_checkpoint(folder: Path, state: LoopState, learner: Learner, *, keep: int) -> Path:
+    """Write ``folder/iteration-000012`` and remove all but the newest ``keep``; return its path."""
+    final = folder / f"iteration-{state.iteration:06d}"
+    partial = folder / f".partial-{state.iteration:06d}"
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / "learner").mkdir(parents=True)
+    await learner.save(partial / "learner")
+    with (partial / STATE).open("w", encoding="utf-8") as file:
+        json.dump({"format": FORMAT, **asdict(state)}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync(partial)
+    shutil.rmtree(final, ignore_errors=True)
+    partial.rename(final)
+    _sync(folder)
+    for old in _checkpoints(folder)[:-keep]:
+        shutil.rmtree(old)
+    return final
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the newest complete checkpoint, None when there is none."""
+    found = _checkpoints(folder)
+    return found[-1] if found else None
+
+
+async def load_checkpoint(path: Path, learner: Learner) -> LoopState:
+    """Bring the learner to the checkpoint and return where the loop stood.
+
+    Raises:
+        CheckpointError: the folder is not a complete checkpoint of this learner's policy.
+    """
+    try:
+        saved = json.loads((path / STATE).read_text(encoding="utf-8"))
+        if saved.pop("format") != FORMAT:
+            raise CheckpointError(f"{path} was written by another version of agl; start a new run")
+        counts = saved.pop("counts")
+        state = LoopState(counts=RolloutCounts(**{**counts, "failed": Counter(counts["failed"])}), **saved)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is not a complete checkpoint: {error}") from error
+    await learner.load(path / "learner")
+    return state
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("iteration-*") if (path / STATE).is_file())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

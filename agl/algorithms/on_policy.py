@@ -1,0 +1,334 @@
+"""The on-policy loop that PPO and GRPO share: sample, give credit, update, publish, evaluate, save.
+
+Everything random follows from the seed and the iteration, and rollouts carry ids made from both. So a resumed run finds the
+rollouts of its unfinished iterations in the store, learns from the very same tokens, and samples only what is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+from agl.algorithms.base import RunContext, RunResult
+from agl.algorithms.checkpoints import LoopState, load_checkpoint, newest_checkpoint, save_checkpoint
+from agl.algorithms.diagnosis import diagnose
+from agl.algorithms.preflight import preflight
+from agl.algorithms.sampling import Batch, GroupRequest, check_bad_fraction, rollout_seed, sample_groups
+from agl.data import tasks_of_iteration
+from agl.errors import CheckpointError, ConfigError
+from agl.evaluation.counts import RolloutCounts
+from agl.evaluation.evaluate import Evaluation, evaluate
+from agl.learners.base import Learner
+from agl.metrics.base import Progress
+from agl.types import PolicyLoss, RolloutConfig, TrainingSample, UpdateReport
+
+log = logging.getLogger(__name__)
+LOGPROB_GAP_WARNING = 1e-2
+"""Engine and learner disagree on the sampled tokens by more than kernels explain (bfloat16 differs by some 1e-3)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicyAlgorithm(ABC):
+    """Settings of the loop.
+
+    Args:
+        iterations: sample-and-update cycles in all.
+        tasks_per_iteration: tasks sampled in each.
+        group_size: rollouts of each task.
+        temperature: of training rollouts; 1 samples from the policy itself.
+        max_tokens: longest answer of one call.
+        evaluate_every: iterations between evaluations on the validation tasks; the first and last policy always are.
+        evaluate_greedy: evaluate at temperature 0 too.
+        save_every: iterations between checkpoints.
+        keep_checkpoints: how many stay.
+        max_bad_fraction: stop the run above this fraction of rollouts without anything to learn from.
+        rollout_timeout_seconds: longest time of one attempt.
+        unresponsive_seconds: longest silence of an attempt before another worker gets the rollout.
+        max_attempts: executions of a rollout whose worker was lost.
+        clip_low: the ratio is clipped below 1 - clip_low.
+        clip_high: the ratio is clipped above 1 + clip_high.
+        kl_coef: weight of the KL to the frozen first policy (needs learner.reference=true).
+        entropy_coef: weight of the entropy bonus.
+        epochs: passes over the samples of an iteration.
+        minibatch_rollouts: rollouts an optimizer step; null is all.
+    """
+
+    iterations: int = 40
+    tasks_per_iteration: int = 16
+    group_size: int = 8
+    temperature: float = 1.0
+    max_tokens: int = 1024
+    evaluate_every: int = 10
+    evaluate_greedy: bool = True
+    save_every: int = 5
+    keep_checkpoints: int = 2
+    max_bad_fraction: float = 0.5
+    rollout_timeout_seconds: float = 300.0
+    unresponsive_seconds: float = 60.0
+    max_attempts: int = 3
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    kl_coef: float = 0.0
+    entropy_coef: float = 0.0
+    epochs: int = 1
+    minibatch_rollouts: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "tasks_per_iteration", "group_size", "max_tokens", "epochs", "save_every", "keep_checkpoints"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.evaluate_every < 0:
+            raise ConfigError(f"evaluate_every={self.evaluate_every} must be 0 (only first and last) or more")
+        if self.temperature <= 0:
+            raise ConfigError(f"temperature={self.temperature}: training samples, so it must be above 0")
+        if not 0 <= self.max_bad_fraction <= 1:
+            raise ConfigError(f"max_bad_fraction={self.max_bad_fraction} must be between 0 and 1")
+
+    @property
+    def needs_learner(self) -> bool:
+        """Whether it moves weights."""
+        return True
+
+    @abstractmethod
+    async def credit(self, batch: Batch, learner: Learner) -> tuple[list[TrainingSample], dict[str, float]]:
+        """Turn the usable rollouts of an iteration into samples; also return what to report about it."""
+
+    def loss(self) -> PolicyLoss:
+        """The loss that the learner minimises."""
+        return PolicyLoss(
+            clip_low=self.clip_low,
+            clip_high=self.clip_high,
+            kl_coef=self.kl_coef,
+            entropy_coef=self.entropy_coef,
+            epochs=self.epochs,
+            minibatch_rollouts=self.minibatch_rollouts,
+        )
+
+    async def run(self, context: RunContext) -> RunResult:
+        """Improve the policy on the training tasks."""
+        learner = context.learner
+        if learner is None or not context.policy.trainable:
+            raise ConfigError(
+                f"algorithm {type(self).__name__} moves weights: it needs a learner and an engine that takes new weights"
+                " (learner=torch inference=transformers)"
+            )
+        return await _Loop(settings=self, context=context, learner=learner).run()
+
+    def rollout_config(self) -> RolloutConfig:
+        """Limits of each rollout; only lost workers lead to another attempt, an agent's own error does not."""
+        return RolloutConfig(
+            timeout_seconds=self.rollout_timeout_seconds,
+            unresponsive_seconds=self.unresponsive_seconds,
+            max_attempts=self.max_attempts,
+            retry_on=("unresponsive",),
+        )
+
+    def train_sampling(self) -> dict[str, Any]:
+        """Request parameters of training calls."""
+        return {"temperature": self.temperature, "top_p": 1.0, "max_tokens": self.max_tokens}
+
+    def evaluations(self) -> dict[str, dict[str, Any]]:
+        """Request parameters of each evaluation, by metric name."""
+        sampled = {"temperature": 1.0, "top_p": 1.0, "max_tokens": self.max_tokens}
+        named = {"val/reward": sampled}
+        return named | ({"val/reward_greedy": {**sampled, "temperature": 0.0}} if self.evaluate_greedy else {})
+
+
+@dataclass(kw_only=True)
+class _Loop:
+    """One run of the loop over one context."""
+
+    settings: OnPolicyAlgorithm
+    context: RunContext
+    learner: Learner
+    state: LoopState = field(default_factory=LoopState)
+    started: float = field(default_factory=time.monotonic)
+    history: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+
+    async def run(self) -> RunResult:
+        context, settings = self.context, self.settings
+        saved = self._checkpoint_to_resume()
+        self._progress("preflight", total=1)
+        await preflight(context, sampling=settings.train_sampling(), config=settings.rollout_config())
+        before = await self._evaluate(0)
+        context.metrics.metrics(0, _metrics_of(before))
+        if saved is not None:
+            self.state = await load_checkpoint(saved, self.learner)
+            await context.policy.load(await self.learner.weights())
+            context.metrics.note(f"resumed behind iteration {self.state.iteration}")
+        after = before
+        while self.state.iteration < settings.iterations:
+            evaluations = await self._iterate(self.state.iteration + 1)
+            after = evaluations or after
+        if self.state.iteration and not self._evaluated(self.state.iteration):
+            after = await self._evaluate(self.state.iteration)
+        policy_dir = context.run_dir / "policy"
+        self._progress("saving")
+        await self.learner.save_policy(policy_dir)
+        self._progress("done")
+        return RunResult(
+            before=before,
+            after=after,
+            counts=self.state.counts,
+            policy_dir=policy_dir,
+            checkpoint_dir=newest_checkpoint(self._checkpoint_folder),
+            diagnosis=diagnose(self.history),
+        )
+
+    @property
+    def _checkpoint_folder(self) -> Any:
+        return self.context.run_dir / "checkpoints"
+
+    def _checkpoint_to_resume(self) -> Any:
+        if not self.context.resume:
+            return None
+        saved = newest_checkpoint(self._checkpoint_folder)
+        if saved is None:
+            log.warning("no checkpoint in %s yet: starting over from the first policy", self._checkpoint_folder)
+        return saved
+
+    async def _iterate(self, iteration: int) -> list[Evaluation]:
+        """One cycle; returns its evaluations, if it had any."""
+        context, settings = self.context, self.settings
+        begun = time.monotonic()
+        batch = await self._sample(iteration)
+        sampled = time.monotonic()
+        self._progress("learning", iteration)
+        samples, credit_metrics = await settings.credit(batch, self.learner)
+        report = await self.learner.update(samples, settings.loss())
+        if samples:
+            await context.policy.load(await self.learner.weights())
+        updated = time.monotonic()
+        self._warn_of_gap(report)
+        evaluations = await self._evaluate(iteration) if self._evaluated(iteration) else []
+        ended = time.monotonic()
+        self.state = replace(
+            self.state,
+            iteration=iteration,
+            counts=self.state.counts + batch.counts,
+            elapsed_seconds=self.state.elapsed_seconds + ended - begun,
+        )
+        values = _metrics_of_batch(batch, samples, self.state.counts)
+        values |= credit_metrics | {f"update/{name}": value for name, value in report.metrics.items()}
+        values |= {
+            "update/optimizer_steps": float(report.optimizer_steps),
+            "policy/version": float(self.learner.policy_version),
+            "time/sample_seconds": sampled - begun,
+            "time/update_seconds": updated - sampled,
+            "time/eval_seconds": ended - updated,
+            "time/iteration_seconds": ended - begun,
+            "speed/tokens_per_second": values["samples/tokens"] / max(ended - begun, 1e-9),
+        }
+        values |= _metrics_of(evaluations)
+        self.history.append(values)
+        if iteration % settings.save_every == 0 or iteration == settings.iterations:
+            self._progress("saving", iteration)
+            await save_checkpoint(
+                self._checkpoint_folder, self.state, self.learner, keep=settings.keep_checkpoints
+            )
+        context.metrics.metrics(iteration, values)
+        await context.store.add_metrics(context.run_id, iteration, values)
+        return evaluations
+
+    async def _sample(self, iteration: int) -> Batch:
+        context, settings = self.context, self.settings
+        chosen = tasks_of_iteration(
+            len(context.train_tasks), settings.tasks_per_iteration, iteration, seed=context.seed
+        )
+        groups = [
+            GroupRequest(
+                group_id=f"{context.run_id}-i{iteration}-g{position}", task=context.train_tasks[index]
+            )
+            for position, (_epoch, index) in enumerate(chosen)
+        ]
+        batch, rollouts = await sample_groups(
+            context.store,
+            context.adapter,
+            groups,
+            group_size=settings.group_size,
+            run_id=context.run_id,
+            resources_id=await context.policy.resources_id("train", settings.train_sampling()),
+            seed=context.seed,
+            config=settings.rollout_config(),
+            on_progress=lambda done, total: self._progress("sampling", iteration, done, total),
+        )
+        check_bad_fraction(batch, rollouts, max_bad_fraction=settings.max_bad_fraction)
+        return batch
+
+    def _evaluated(self, iteration: int) -> bool:
+        every = self.settings.evaluate_every
+        return iteration == self.settings.iterations or (every > 0 and iteration % every == 0)
+
+    async def _evaluate(self, iteration: int) -> list[Evaluation]:
+        context = self.context
+        if not context.val_tasks:
+            return []
+        results: list[Evaluation] = []
+        for name, sampling in self.settings.evaluations().items():
+            label = name.removeprefix("val/")
+            prefix = f"{context.run_id}-e{iteration}-{label}"
+            results.append(
+                await evaluate(
+                    context.store,
+                    context.val_tasks,
+                    name=name,
+                    id_prefix=prefix,
+                    resources_id=await context.policy.resources_id(f"val-{label}", sampling),
+                    seed=rollout_seed(context.seed, prefix.removeprefix(context.run_id)),
+                    run_id=context.run_id,
+                    config=self.settings.rollout_config(),
+                    on_progress=lambda done, total: self._progress("evaluating", iteration, done, total),
+                )
+            )
+        return results
+
+    def _progress(self, phase: str, iteration: int | None = None, done: int = 0, total: int = 0) -> None:
+        waiting = f"{total - done} rollouts" if total > done else None
+        self.context.metrics.progress(
+            Progress(
+                phase=phase,
+                iteration=self.state.iteration if iteration is None else iteration,
+                total_iterations=self.settings.iterations,
+                done=done,
+                total=total,
+                waiting_for=waiting,
+            )
+        )
+
+    def _warn_of_gap(self, report: UpdateReport) -> None:
+        gap = report.metrics.get("logprob_gap_first", 0.0)
+        if gap > LOGPROB_GAP_WARNING:
+            log.warning(
+                "learner and engine disagree on sampled tokens: logprobs differ by up to %.3g before the update;"
+                " check dtype, attention and chat template of policy and engine",
+                gap,
+            )
+
+
+def _metrics_of(evaluations: Sequence[Evaluation]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for evaluation in evaluations:
+        if evaluation.reward.mean is not None:
+            values[evaluation.name] = evaluation.reward.mean
+        if evaluation.counts.bad:
+            values[f"{evaluation.name}_without_result"] = float(evaluation.counts.bad)
+    return values
+
+
+def _metrics_of_batch(batch: Batch, samples: Sequence[TrainingSample], totals: RolloutCounts) -> dict[str, float]:
+    rollouts = batch.rollouts
+    values = batch.counts.metrics()
+    values |= {f"total/{name}": value for name, value in totals.metrics().items()}
+    values |= {f"samples/dropped/{cause}": float(count) for cause, count in sorted(batch.dropped.items())}
+    values["samples/sequences"] = float(len(samples))
+    values["samples/tokens"] = float(sum(rollout.num_sampled_tokens for rollout in rollouts))
+    values["samples/calls"] = float(batch.num_calls)
+    if rollouts:
+        values["train/reward"] = fmean(rollout.reward for rollout in rollouts)
+        values["samples/tokens_per_rollout"] = values["samples/tokens"] / len(rollouts)
+    return values

@@ -1,0 +1,147 @@
+"""PPO: the clipped surrogate with a learned critic and generalized advantages.
+
+Source: PPO, arXiv:1707.06347, equation 7, with GAE, arXiv:1506.02438. Differences from the textbook: an episode is a whole
+rollout (the sampled tokens of all its calls, in order; what the environment wrote between them is state, not action); the
+reward comes at its last token, or, with ``call_rewards``, at the end of each call; advantages are whitened over the iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from agl.algorithms.credit import generalized_advantages, whitened
+from agl.algorithms.on_policy import OnPolicyAlgorithm
+from agl.algorithms.sampling import Batch, SampledRollout
+from agl.errors import ConfigError
+from agl.learners.base import Learner
+from agl.types import PolicyLoss, TrainingSample, Trajectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPO(OnPolicyAlgorithm):
+    """PPO with a critic; the learner must have one (learner.critic=head or model).
+
+    Args:
+        gamma: discount a token.
+        gae_lambda: 1 trusts the returns, 0 the critic.
+        whiten: shift and scale advantages to mean 0, deviation 1 over the iteration.
+        value_coef: weight of the critic's loss.
+        value_clip: how far a value may move from the old one in one iteration; null is off.
+        call_rewards: credit each call with the reward emitted behind it; the rollout's reward is then not used.
+    """
+
+    gamma: float = 1.0
+    gae_lambda: float = 0.95
+    whiten: bool = True
+    value_coef: float = 1.0
+    value_clip: float | None = None
+    call_rewards: bool = False
+
+    def __post_init__(self) -> None:
+        OnPolicyAlgorithm.__post_init__(self)
+        for name in ("gamma", "gae_lambda"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be between 0 and 1")
+
+    def loss(self) -> PolicyLoss:
+        """The clipped surrogate and the critic's loss."""
+        return replace(OnPolicyAlgorithm.loss(self), value_coef=self.value_coef, value_clip=self.value_clip)
+
+    async def credit(self, batch: Batch, learner: Learner) -> tuple[list[TrainingSample], dict[str, float]]:
+        """Give every sampled token its generalized advantage."""
+        rollouts = batch.rollouts
+        flat = [trajectory for rollout in rollouts for trajectory in rollout.trajectories]
+        values = await learner.values(flat)
+        value_of = dict(zip(map(id, flat), values, strict=True))
+        episodes = [_Episode.of(rollout, value_of, call_rewards=self.call_rewards) for rollout in rollouts]
+        advantages = [
+            generalized_advantages(e.rewards, e.values, gamma=self.gamma, gae_lambda=self.gae_lambda)
+            for e in episodes
+        ]
+        returns = [
+            [advantage + value for advantage, value in zip(steps, episode.values, strict=True)]
+            for steps, episode in zip(advantages, episodes, strict=True)
+        ]
+        credited = whitened(advantages) if self.whiten else advantages
+        samples = [
+            sample
+            for rollout, steps, targets in zip(rollouts, credited, returns, strict=True)
+            for sample in _samples(rollout, steps, targets, value_of)
+        ]
+        return samples, _explained(returns, [episode.values for episode in episodes])
+
+
+@dataclass(frozen=True, slots=True)
+class _Episode:
+    """The sampled tokens of one rollout as steps."""
+
+    rewards: list[float]
+    values: list[float]
+
+    @classmethod
+    def of(cls, rollout: SampledRollout, value_of: dict[int, list[float]], *, call_rewards: bool) -> _Episode:
+        rewards: list[float] = []
+        values: list[float] = []
+        for trajectory in rollout.trajectories:
+            positions = _sampled(trajectory)
+            all_values = value_of[id(trajectory)]
+            values += [all_values[position] for position in positions]
+            steps = [0.0] * len(positions)
+            if call_rewards:
+                step_of = {position: step for step, position in enumerate(positions)}
+                for end, reward in zip(trajectory.call_ends, trajectory.call_rewards, strict=True):
+                    steps[step_of[end - 1]] += reward or 0.0
+            rewards += steps
+        if not call_rewards and rewards:
+            rewards[-1] += rollout.reward
+        return cls(rewards, values)
+
+
+def _sampled(trajectory: Trajectory) -> list[int]:
+    return [position for position, mask in enumerate(trajectory.loss_mask) if mask]
+
+
+def _samples(
+    rollout: SampledRollout, advantages: Sequence[float], returns: Sequence[float], value_of: dict[int, list[float]]
+) -> list[TrainingSample]:
+    """Lay the rollout's steps back over its sequences."""
+    samples: list[TrainingSample] = []
+    start = 0
+    for trajectory in rollout.trajectories:
+        positions = _sampled(trajectory)
+        length = len(trajectory.token_ids)
+        advantages_T, returns_T = [0.0] * length, [0.0] * length
+        for offset, position in enumerate(positions):
+            advantages_T[position] = advantages[start + offset]
+            returns_T[position] = returns[start + offset]
+        start += len(positions)
+        samples.append(
+            TrainingSample(
+                rollout_id=rollout.rollout_id,
+                token_ids=trajectory.token_ids,
+                loss_mask=trajectory.loss_mask,
+                old_logprobs=trajectory.logprobs,
+                advantages=advantages_T,
+                temperature=trajectory.temperature,
+                policy_version=trajectory.policy_version,
+                returns=returns_T,
+                old_values=value_of[id(trajectory)],
+            )
+        )
+    return samples
+
+
+def _explained(returns: Sequence[Sequence[float]], values: Sequence[Sequence[float]]) -> dict[str, float]:
+    """How much of the returns' variance the critic explains: 1 is all, 0 no more than a constant."""
+    targets = [value for episode in returns for value in episode]
+    predicted = [value for episode in values for value in episode]
+    if len(targets) < 2:
+        return {}
+    mean = fmean(targets)
+    variance = fmean((value - mean) ** 2 for value in targets)
+    residuals = [target - guess for target, guess in zip(targets, predicted, strict=True)]
+    offset = fmean(residuals)
+    left = fmean((residual - offset) ** 2 for residual in residuals)
+    return {"critic/explained_variance": 1 - left / variance if variance > 0 else 0.0}
