@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,13 +13,15 @@ from agl.algorithms.credit import generalized_advantages, group_advantages, whit
 
 
 def test_group_advantages_by_hand() -> None:
-    # mean 0.5, population deviation 0.5
-    assert group_advantages([1.0, 0.0, 0.0, 1.0]) == pytest.approx([1, -1, -1, 1], abs=1e-5)
+    # mean 0.5, sample deviation sqrt(4 * 0.25 / 3) = 0.577350
+    expected = [0.866025, -0.866025, -0.866025, 0.866025]
+    assert group_advantages([1.0, 0.0, 0.0, 1.0]) == pytest.approx(expected, abs=1e-5)
     assert group_advantages([1.0, 0.0, 0.0, 1.0], scale_by_std=False) == [0.5, -0.5, -0.5, 0.5]
 
 
 def test_a_group_without_variance_teaches_nothing() -> None:
     assert group_advantages([0.7, 0.7, 0.7]) == [0.0, 0.0, 0.0]
+    assert group_advantages([1.0]) == [0.0]
 
 
 def test_generalized_advantages_by_hand() -> None:
@@ -43,10 +48,43 @@ def test_lambda_zero_is_the_one_step_error(steps: list[tuple[float, float]]) -> 
 
 
 def test_whitened_advantages_have_mean_zero_and_deviation_one_over_all_episodes() -> None:
-    # values 1, 2, 3, 6: mean 3, population deviation sqrt(14/4) = 1.870829
+    # values 1, 2, 3, 6: mean 3, sample deviation sqrt(14/3) = 2.160247
     assert whitened([[1.0, 2.0], [3.0, 6.0]]) == [
-        pytest.approx([-1.069045, -0.534522], abs=1e-5),
-        pytest.approx([0.0, 1.603567], abs=1e-5),
+        pytest.approx([-0.925820, -0.462910], abs=1e-5),
+        pytest.approx([0.0, 1.388730], abs=1e-5),
     ]
     assert whitened([[2.0, 2.0]]) == [[0.0, 0.0]]
     assert whitened([]) == []
+
+
+ORACLE = json.loads((Path(__file__).parents[2] / "data" / "verl_oracle.json").read_text())
+
+
+def _steps(row: int, values: list[list[float]]) -> list[float]:
+    return [value for value, mask in zip(values[row], ORACLE["mask"][row], strict=True) if mask]
+
+
+def test_generalized_advantages_equal_verl_also_across_turns() -> None:
+    settings = ORACLE["gae"]
+    rows = range(len(ORACLE["mask"]))
+    advantages = [
+        generalized_advantages(
+            _steps(row, ORACLE["rewards"]),
+            _steps(row, ORACLE["values"]),
+            gamma=settings["gamma"],
+            gae_lambda=settings["lambda"],
+        )
+        for row in rows
+    ]
+    for row, white in zip(rows, whitened(advantages), strict=True):
+        assert white == pytest.approx(_steps(row, settings["advantages_whitened"]), abs=1e-6)
+        returns = [a + v for a, v in zip(advantages[row], _steps(row, ORACLE["values"]), strict=True)]
+        assert returns == pytest.approx(_steps(row, settings["returns"]), abs=1e-6)
+
+
+def test_group_advantages_equal_verl() -> None:
+    for group in ("a", "b"):
+        rows = [row for row, name in enumerate(ORACLE["groups"]) if name == group]
+        ours = group_advantages([ORACLE["scores"][row] for row in rows])
+        for row, advantage in zip(rows, ours, strict=True):
+            assert set(_steps(row, ORACLE["grpo"])) == {pytest.approx(advantage, abs=1e-5)}
