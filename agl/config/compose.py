@@ -1,0 +1,145 @@
+"""Compose settings from YAML groups and overrides, through Hydra's compose API."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from agl.config.explain import explanation, refuse_misspelt_group
+from agl.config.settings import HIDDEN, Settings, leaves, resolved
+from agl.errors import ConfigError
+from agl.types.record import Json
+
+log = logging.getLogger(__name__)
+
+
+def built_in_folder(name: str) -> Path:
+    """Return agl's own ``configs`` or ``recipes``: inside the package in a wheel, beside it in a checkout."""
+    package = Path(str(files("agl")))
+    installed = package / name
+    return installed if installed.is_dir() else package.parent / name
+
+
+def search_folders(config_dir: Path | None = None) -> list[Path]:
+    """Return where groups and recipes are looked for, in order: built in, ``./configs``, ``config_dir``.
+
+    Raises:
+        ConfigError: ``config_dir`` is not a folder, or has a file that a built-in one would hide.
+    """
+    folders = [built_in_folder("configs").resolve()]
+    local = Path("configs").resolve()
+    if local.is_dir() and local not in folders:
+        hidden = _hidden_files(local, folders)
+        if hidden:
+            log.warning("configs/%s is ignored: agl has a file of that name; rename yours", hidden[0])
+        folders.append(local)
+    if config_dir is not None:
+        if not config_dir.is_dir():
+            raise ConfigError(f"--config-dir {config_dir} is not a folder")
+        given = config_dir.resolve()
+        if given not in folders:
+            hidden = _hidden_files(given, folders)
+            if hidden:
+                raise ConfigError(
+                    f"{config_dir / hidden[0]} would be ignored: that name is taken; rename the file"
+                )
+            folders.append(given)
+    return folders
+
+
+def _hidden_files(folder: Path, before: Sequence[Path]) -> list[str]:
+    """Name the YAML files of ``folder`` that differ from one of the same name in an earlier folder."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.yaml"))
+    return [
+        name
+        for name in names
+        if any(
+            (b / name).is_file() and (b / name).read_bytes() != (folder / name).read_bytes() for b in before
+        )
+    ]
+
+
+def compose(
+    name: str,
+    overrides: Sequence[str] = (),
+    *,
+    config_dir: Path | None = None,
+    folders: Sequence[Path] | None = None,
+) -> Settings:
+    """Return the settings of ``name``.yaml with the overrides applied (Hydra's grammar).
+
+    Args:
+        name: the root file, e.g. ``train``.
+        overrides: e.g. ``+recipe=ppo_sql``, ``algorithm=grpo``, ``algorithm.group_size=16``, ``~proxy``.
+        config_dir: a further folder of groups and recipes.
+        folders: the whole search path, instead of the built-in folder and ``./configs``.
+
+    Raises:
+        ConfigError: one line that names the file, group or key that is wrong, and the nearest right one.
+    """
+    places = list(folders) if folders is not None else search_folders(config_dir)
+    return _composed(places, name, overrides, source=f"{name}.yaml")
+
+
+def load_settings(path: Path, overrides: Sequence[str] = ()) -> Settings:
+    """Return the settings that ``save_settings`` wrote, with overrides of single keys applied.
+
+    Raises:
+        ConfigError: no such file, a broken file, or a secret that was not written and is not given again.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist: there is no run to go on with in {path.parent}")
+    settings = _composed([path.parent.resolve()], path.stem, overrides, source=str(path))
+    for key, value in leaves(settings.values):
+        if isinstance(value, str) and HIDDEN in value:
+            raise ConfigError(f"{key} is a secret and was not saved; give it again: {key}=...")
+    return settings
+
+
+def _composed(folders: Sequence[Path], name: str, overrides: Sequence[str], *, source: str) -> Settings:
+    for override in overrides:
+        if override.lstrip("+~").startswith(("hydra.", "hydra/", "hydra=")):
+            raise ConfigError(f"{override}: agl takes no settings of Hydra itself")
+        refuse_misspelt_group(override, folders)
+    try:
+        raw = _raw(folders, name, overrides)
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
+        raise ConfigError(
+            explanation(error, overrides, folders, lambda kept: _raw(folders, name, kept))
+        ) from error
+    return Settings(source=source, raw=raw, values=resolved(raw))
+
+
+def _raw(folders: Sequence[Path], name: str, overrides: Sequence[str]) -> dict[str, Json]:
+    first, *others = folders
+    path = ",".join(
+        '"file://{}"'.format(str(folder).replace("\\", "\\\\").replace('"', '\\"')) for folder in others
+    )
+    extra = [f"hydra.searchpath=[{path}]"] if others else []
+    with initialize_config_dir(str(first), job_name="agl", version_base="1.3"):
+        config = hydra_compose(name, [*overrides, *extra])
+    OmegaConf.register_new_resolver("recipe_dir", recipe_dir, replace=True)
+    return cast("dict[str, Any]", OmegaConf.to_container(config, resolve=False))
+
+
+def recipe_dir(name: str) -> str:
+    """Return the folder of a recipe's code: ``./recipes/NAME``, else agl's own.
+
+    Raises:
+        ConfigError: neither exists.
+    """
+    places = [Path("recipes") / name, built_in_folder("recipes") / name]
+    for place in places:
+        if place.is_dir():
+            return str(place.resolve())
+    raise ConfigError(f"there is no recipe folder {name}: looked for {' and '.join(map(str, places))}")
