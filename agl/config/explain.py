@@ -33,6 +33,8 @@ def explanation(error: Exception, overrides: Sequence[str], folders: Sequence[Pa
         return _broken_yaml(error)
     if isinstance(error, OverrideParseException):
         return f"{error.override}: not an override; write key=value (in quotes where the value has spaces or {{}}[],=)"
+    if type(error) is ValueError and "group override" in str(error):
+        return _group_without_choice(overrides, folders)
     if isinstance(error, MissingConfigException):
         return _missing_file(error, folders)
     place, first = _first_line(error)
@@ -103,6 +105,16 @@ def _missing_file(error: MissingConfigException, folders: Sequence[Path]) -> str
     return f"there is no group of settings called {group}{nearest(group, _groups(folders))}"
 
 
+def _group_without_choice(overrides: Sequence[str], folders: Sequence[Path]) -> str:
+    """Hydra does not say which override it means: one that gives a group no name (``algorithm=null``)."""
+    for override in overrides:
+        group, _, choice = override.lstrip("+").partition("=")
+        options = _options(group, folders)
+        if options and choice not in options:
+            return f"{override}: choose one of {', '.join(options)}, or remove it with ~{group}"
+    return "a group of settings takes the name of one of its files"
+
+
 def _options(group: str, folders: Sequence[Path]) -> list[str]:
     return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
 
@@ -155,7 +167,7 @@ def _did_you_mean(key: str, tree: Mapping[str, Json], prefix: str = "") -> str:
     elsewhere = [k for k in _dotted(tree) if k.rpartition(".")[2] == name]
     if elsewhere:
         return f"; did you mean {prefix}{elsewhere[0]}?"
-    return f"; {'.'.join(parents) or 'there'} has {', '.join(below)}" if below else ""
+    return nearest(name, below, ".".join(parents))
 
 
 def _dotted(node: Mapping[str, Any], key: str = "") -> list[str]:

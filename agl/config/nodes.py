@@ -113,11 +113,13 @@ def _items(value: Json) -> Iterator[Json]:
         yield from cast("list[Json]", value)
 
 
-def _plan(node: Mapping[str, Json], key: str, trust: Trust) -> Plan:
+def _plan(node: Mapping[str, Json], key: str, trust: Trust, wanted: Any = Any) -> Plan:
     name = node[TARGET]
     if not isinstance(name, str):
         raise ConfigError(f"{_under(key, TARGET)} is {name!r}; it must be a name like agl.data.FileTasks")
     target = target_named(name, _under(key, TARGET), trust)
+    if inspect.isclass(target) and not built_by(target, wanted):
+        raise ConfigError(f"{key} builds a {target.__name__}; it must be {expected_name(wanted)}")
     known = parameters(target)
     open_ended = known.pop("**", None)
     for argument in node:
@@ -140,12 +142,7 @@ def _plan(node: Mapping[str, Json], key: str, trust: Trust) -> Plan:
 def _argument(value: Json, annotation: Any, key: str, trust: Trust) -> Any:
     """Return the value as the parameter wants it: a Plan, a container that holds Plans, or a typed plain value."""
     if _is_node(value):
-        plan = _plan(value, key, trust)
-        if inspect.isclass(plan.target) and not built_by(plan.target, annotation):
-            raise ConfigError(
-                f"{key} builds a {plan.target.__name__}; it must be {expected_name(annotation)}"
-            )
-        return plan
+        return _plan(value, key, trust, annotation)
     if _holds_node(value):
         inner = item_annotation(annotation)
         if isinstance(value, Mapping):

@@ -61,9 +61,9 @@ def typed(value: Json, annotation: Any, key: str, *, show: bool) -> Any:
 
 def _reason(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"] if not str(part).startswith("function-"))
+    place = ".".join(str(part) for part in first["loc"])
     message = first["msg"][:1].lower() + first["msg"][1:]
-    return f"{place}: {message}" if place else message
+    return f"at {place}, {message}" if place else message
 
 
 def _function(reference: str, key: str) -> Any:
