@@ -140,7 +140,7 @@ def _class_fits(target: type, annotation: Any) -> bool:
     base = _base(annotation)
     if base is Annotated:
         return _class_fits(target, get_args(annotation)[0])
-    if not inspect.isclass(base) or base is object:
+    if base is Any or not inspect.isclass(base):
         return base is not Literal
     if is_protocol(base):
         methods = [
@@ -163,7 +163,7 @@ def _object_fits(annotation: Any, value: object) -> bool:
         return value in get_args(annotation)
     if base is CALLABLE:
         return callable(value)
-    if not inspect.isclass(base):
+    if base is Any or not inspect.isclass(base):
         return True
     if is_protocol(base):
         names = get_protocol_members(base)
