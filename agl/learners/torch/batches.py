@@ -1,0 +1,214 @@
+"""Samples to tensors: rollouts into minibatches, minibatches into micro-batches of like length.
+
+Sequences are padded on the right and run without an attention mask: under causal attention no real token sees
+the padding behind it. Only positions whose next token was sampled are looked at afterwards
+(``MicroBatch.rows_N``).
+
+Shape suffixes: B sequences, T positions, N sampled tokens of all sequences one after the other.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from agl.types.sample import TrainingSample, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One sequence as tensors on the CPU; the ``_N`` are of its own sampled tokens only.
+
+    Args:
+        rollout_id: whose sequence it is.
+        ids_T: the input: every token before the last sampled one; what follows changes no logprob asked for.
+        positions_N: where each sampled token stands in the whole sequence; its input is at position - 1.
+        targets_N: the sampled tokens.
+        temperature: under which they were sampled.
+        weight: multiplies the sequence's loss.
+    """
+
+    rollout_id: str
+    ids_T: Tensor
+    positions_N: Tensor
+    targets_N: Tensor
+    temperature: float
+    weight: float = 1.0
+    old_logprobs_N: Tensor | None = None
+    advantages_N: Tensor | None = None
+    returns_N: Tensor | None = None
+    old_values_N: Tensor | None = None
+    reference_logprobs_N: Tensor | None = None
+
+    @property
+    def num_sampled(self) -> int:
+        """How many tokens of it were sampled."""
+        return len(self.targets_N)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """What one forward takes: padded inputs, and where in the flat batch each sampled token's input is.
+
+    Args:
+        indices: which of the rows given these are, in the order of the batch.
+        rows_N: index into the B * T input positions.
+        weights_N: of ``losses.token_weights``.
+    """
+
+    indices: tuple[int, ...]
+    ids_BT: Tensor
+    rows_N: Tensor
+    targets_N: Tensor
+    temperature_N: Tensor
+    weights_N: Tensor
+    old_logprobs_N: Tensor | None
+    advantages_N: Tensor | None
+    returns_N: Tensor | None
+    old_values_N: Tensor | None
+    reference_logprobs_N: Tensor | None
+
+
+def row_from_trajectory(sequence: Trajectory | TrainingSample, *, vocab_size: int) -> Row | None:
+    """Return the sequence's inputs and targets, or None when no token of it was sampled.
+
+    Raises:
+        ValueError: lengths differ, an id is outside the vocabulary, the first token counts as sampled, or the
+            temperature is 0.
+    """
+    where = f"rollout {sequence.rollout_id}"
+    if len(sequence.loss_mask) != len(sequence.token_ids):
+        raise ValueError(f"{where}: {len(sequence.token_ids)} token_ids, {len(sequence.loss_mask)} loss_mask")
+    mask_T = torch.tensor(sequence.loss_mask, dtype=torch.bool)
+    positions_N = mask_T.nonzero()[:, 0]
+    if not len(positions_N):
+        return None
+    if positions_N[0] == 0:
+        raise ValueError(f"{where}: the first token cannot be a sampled one, nothing stands before it")
+    if sequence.temperature <= 0:
+        raise ValueError(
+            f"{where}: temperature {sequence.temperature} has no logprobs; sample above 0 to train"
+        )
+    ids_T = torch.tensor(sequence.token_ids, dtype=torch.long)
+    if ids_T.min() < 0 or ids_T.max() >= vocab_size:
+        raise ValueError(f"{where}: a token id is not below the model's vocabulary of {vocab_size}")
+    return Row(
+        rollout_id=sequence.rollout_id,
+        ids_T=ids_T[: int(positions_N[-1])],
+        positions_N=positions_N,
+        targets_N=ids_T[positions_N],
+        temperature=sequence.temperature,
+        weight=sequence.weight if isinstance(sequence, TrainingSample) else 1.0,
+    )
+
+
+def row_from_sample(sample: TrainingSample, *, vocab_size: int) -> Row | None:
+    """Return the sample as tensors, or None when no token of it was sampled.
+
+    Raises:
+        ValueError: as ``row_from_trajectory``, or a per-token list is not as long as the sequence.
+    """
+    row = row_from_trajectory(sample, vocab_size=vocab_size)
+    if row is None:
+        return None
+
+    def column(name: str, values: Sequence[float] | None) -> Tensor | None:
+        if values is None:
+            return None
+        if len(values) != len(sample.token_ids):
+            raise ValueError(
+                f"rollout {sample.rollout_id}: {len(values)} {name} for {len(sample.token_ids)} token_ids"
+            )
+        return torch.tensor(values, dtype=torch.float32)[row.positions_N]
+
+    return Row(
+        rollout_id=row.rollout_id,
+        ids_T=row.ids_T,
+        positions_N=row.positions_N,
+        targets_N=row.targets_N,
+        temperature=row.temperature,
+        weight=row.weight,
+        old_logprobs_N=column("old_logprobs", sample.old_logprobs),
+        advantages_N=column("advantages", sample.advantages),
+        returns_N=column("returns", sample.returns),
+        old_values_N=column("old_values", sample.old_values),
+    )
+
+
+def minibatches(rows: Sequence[Row], minibatch_rollouts: int | None, rng: random.Random) -> list[list[Row]]:
+    """Return all rows in random order of their rollouts, cut into minibatches of at most so many rollouts.
+
+    The rollouts are spread evenly: 100 at most 32 at a time are four minibatches of 25, never 32, 32, 32 and
+    4, because a step on few rollouts is as long as any other and mostly noise.
+    """
+    by_rollout: dict[str, list[Row]] = {}
+    for row in rows:
+        by_rollout.setdefault(row.rollout_id, []).append(row)
+    groups = list(by_rollout.values())
+    rng.shuffle(groups)
+    count = 1 if minibatch_rollouts is None else -(-len(groups) // minibatch_rollouts)
+    borders = [len(groups) * index // count for index in range(count + 1)]
+    return [[row for group in groups[start:end] for row in group] for start, end in pairwise(borders)]
+
+
+def planned_micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Return indices into ``lengths`` in groups that, padded to their longest, have at most ``max_tokens``.
+
+    Longest first, so that neighbours are of like length and the largest need of memory shows at once. A
+    sequence longer than ``max_tokens`` is a group of its own.
+    """
+    groups: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= max_tokens:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
+
+
+def micro_batches(
+    rows: Sequence[Row], weights: Sequence[float], *, max_tokens: int, device: torch.device
+) -> list[MicroBatch]:
+    """Return the rows as micro-batches on the device; ``weights`` has one per row, of each of its tokens."""
+    return [
+        _micro_batch(
+            tuple(group), [rows[index] for index in group], [weights[index] for index in group], device
+        )
+        for group in planned_micro_batches([len(row.ids_T) for row in rows], max_tokens)
+    ]
+
+
+def _micro_batch(
+    indices: tuple[int, ...], rows: Sequence[Row], weights: Sequence[float], device: torch.device
+) -> MicroBatch:
+    length = len(rows[0].ids_T)
+    ids_BT = torch.zeros((len(rows), length), dtype=torch.long)
+    for index, row in enumerate(rows):
+        ids_BT[index, : len(row.ids_T)] = row.ids_T
+    counts_B = torch.tensor([row.num_sampled for row in rows])
+
+    def per_token(values: Sequence[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32).repeat_interleave(counts_B).to(device)
+
+    def joined(columns: Sequence[Tensor | None]) -> Tensor | None:
+        present = [column for column in columns if column is not None]
+        return torch.cat(present).to(device) if len(present) == len(columns) else None
+
+    return MicroBatch(
+        indices=indices,
+        ids_BT=ids_BT.to(device),
+        rows_N=torch.cat([row.positions_N - 1 + index * length for index, row in enumerate(rows)]).to(device),
+        targets_N=torch.cat([row.targets_N for row in rows]).to(device),
+        temperature_N=per_token([row.temperature for row in rows]),
+        weights_N=per_token(weights),
+        old_logprobs_N=joined([row.old_logprobs_N for row in rows]),
+        advantages_N=joined([row.advantages_N for row in rows]),
+        returns_N=joined([row.returns_N for row in rows]),
+        old_values_N=joined([row.old_values_N for row in rows]),
+        reference_logprobs_N=joined([row.reference_logprobs_N for row in rows]),
+    )

@@ -1,0 +1,364 @@
+"""TorchLearner: the learner of one process, on CPU or one GPU, with all of torch's work in one thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from agl.errors import AglError, CheckpointError, ConfigError
+from agl.inference.huggingface import check_policy_folder, resolve_device
+from agl.learners.torch.batches import Row, row_from_sample, row_from_trajectory
+from agl.learners.torch.checkpoints import (
+    Checkpoint,
+    copy_weights,
+    fingerprint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from agl.learners.torch.models import (
+    CriticKind,
+    Models,
+    load_models,
+    merged_weights,
+    save_hugging_face,
+)
+from agl.learners.torch.optimizers import Optimizers, OptimizerSettings, Schedule
+from agl.learners.torch.update import (
+    Compute,
+    check_loss,
+    floats,
+    row_logprobs,
+    row_values,
+    take_steps,
+    update_metrics,
+)
+from agl.types.policy import Policy
+from agl.types.sample import PolicyLoss, TrainingSample, Trajectory, UpdateReport
+from agl.types.weights import PolicyWeights
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
+class _State:
+    """What entering builds and a checkpoint keeps; touched by the worker thread only."""
+
+    models: Models
+    optimizers: Optimizers
+    compute: Compute
+    rng: random.Random
+    fits: dict[str, Any]
+    vocab_size: int
+    policy_version: int = 0
+
+
+class TorchLearner:
+    """Trains a policy with the losses of ``agl.learners.torch.losses`` and AdamW.
+
+    Args:
+        policy: the model to train; its weights are kept in float32.
+        learning_rate: of the policy, and of a critic's own backbone.
+        warmup_steps: optimizer steps in which the learning rate rises from 0.
+        schedule: what the learning rate does then; all but ``constant`` end at 0 at ``total_steps``.
+        total_steps: optimizer steps of the whole run.
+        weight_decay: AdamW's, of matrices.
+        beta1: AdamW's decay of the mean.
+        beta2: AdamW's decay of the variance.
+        max_grad_norm: a longer gradient is cut to this length; policy and critic apart.
+        micro_batch_tokens: most tokens, padding included, of one forward. Bounds memory and changes no gradient.
+        critic: ``head`` is a linear value head on the policy's hidden states (costs no forward, does not train them);
+            ``model`` a copy of the policy with such a head, trained as a whole.
+        critic_learning_rate: of the value head.
+        critic_warmup_steps: first optimizer steps, in which only the critic learns.
+        reference: keep the first policy for the KL term; with LoRA it is the policy with its adapter off.
+        gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
+        mixed_precision: ``auto`` is bfloat16 on GPU and off on CPU.
+        num_threads: of torch on CPU; None is torch's own choice.
+        seed: of the minibatches' order, the adapter's first weights and its dropout.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        learning_rate: float = 3e-4,
+        warmup_steps: int = 5,
+        schedule: Schedule = "constant",
+        total_steps: int | None = None,
+        weight_decay: float = 0.0,
+        beta1: float = 0.9,
+        beta2: float = 0.95,
+        max_grad_norm: float = 1.0,
+        micro_batch_tokens: int = 8192,
+        critic: CriticKind = "none",
+        critic_learning_rate: float = 3e-3,
+        critic_warmup_steps: int = 0,
+        reference: bool = False,
+        gradient_checkpointing: bool = False,
+        mixed_precision: Literal["auto", "off", "bfloat16"] = "auto",
+        num_threads: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._settings = OptimizerSettings(
+            learning_rate=learning_rate,
+            warmup_steps=warmup_steps,
+            schedule=schedule,
+            total_steps=total_steps,
+            weight_decay=weight_decay,
+            beta1=beta1,
+            beta2=beta2,
+            max_grad_norm=max_grad_norm,
+            critic_learning_rate=critic_learning_rate,
+            critic_warmup_steps=critic_warmup_steps,
+        )
+        if micro_batch_tokens < 1:
+            raise ConfigError(f"learner.micro_batch_tokens={micro_batch_tokens} must be at least 1")
+        if num_threads is not None and num_threads < 1:
+            raise ConfigError(f"learner.num_threads={num_threads} must be at least 1")
+        if critic_warmup_steps and critic == "none":
+            raise ConfigError(f"learner.critic_warmup_steps={critic_warmup_steps} needs learner.critic")
+        check_policy_folder(policy)
+        self._policy = policy
+        self._micro_batch_tokens = micro_batch_tokens
+        self._critic: CriticKind = critic
+        self._reference = reference
+        self._gradient_checkpointing = gradient_checkpointing
+        self._mixed_precision = mixed_precision
+        self._num_threads = num_threads
+        self._seed = seed
+        self._closing = threading.Event()
+        self._thread: ThreadPoolExecutor | None = None
+        self._loaded: _State | None = None
+
+    async def __aenter__(self) -> Self:
+        self._closing.clear()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="agl-learner")
+        try:
+            self._loaded = await self._in_thread(self._load_models)
+        except BaseException:
+            self._thread.shutdown(wait=False)
+            self._thread = None
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        thread, self._thread, self._loaded = self._thread, None, None
+        if thread is not None:
+            await asyncio.to_thread(thread.shutdown)
+
+    @property
+    def policy_version(self) -> int:
+        """How many ``update`` calls have changed the weights."""
+        return self._state.policy_version
+
+    async def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
+        """Return the current policy's logprob of every token, under each trajectory's temperature.
+
+        One list a trajectory, as long as its ``token_ids``; 0.0 where ``loss_mask`` is 0.
+        """
+
+        def run() -> list[list[float]]:
+            state = self._state
+            return _per_token(
+                trajectories,
+                state.vocab_size,
+                lambda rows: row_logprobs(state.models, rows, state.compute, reference=False),
+            )
+
+        return await self._in_thread(run)
+
+    async def values(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
+        """Return the critic's value of the state in which each token was sampled; 0.0 where ``loss_mask`` is 0.
+
+        Raises:
+            ConfigError: the learner was built without a critic.
+        """
+        if self._critic == "none":
+            raise ConfigError("the algorithm needs values, but learner.critic=none: set it to head or model")
+
+        def run() -> list[list[float]]:
+            state = self._state
+            return _per_token(
+                trajectories, state.vocab_size, lambda rows: row_values(state.models, rows, state.compute)
+            )
+
+        return await self._in_thread(run)
+
+    async def update(self, samples: Sequence[TrainingSample], loss: PolicyLoss) -> UpdateReport:
+        """Take the optimizer steps that ``loss`` asks for; no samples change nothing.
+
+        Raises:
+            ConfigError: ``loss`` needs a critic or a reference that was not built.
+            ValueError: a sample contradicts itself.
+            AglError: loss or gradient stayed non-finite.
+        """
+        return await self._in_thread(lambda: self._update(samples, loss))
+
+    async def weights(self) -> PolicyWeights:
+        """Return a copy of the current weights under the plain model's names, the adapter merged in."""
+
+        def run() -> PolicyWeights:
+            state = self._state
+            return PolicyWeights(policy_version=state.policy_version, tensors=merged_weights(state.models))
+
+        return await self._in_thread(run)
+
+    async def save(self, folder: Path) -> None:
+        """Write weights, optimizers, counters and random state into an empty folder, every file flushed to disk."""
+        await self._in_thread(lambda: self._save(folder))
+
+    async def load(self, folder: Path) -> None:
+        """Go on from what ``save`` wrote, as if never stopped.
+
+        Raises:
+            CheckpointError: the folder is incomplete, damaged, or of another policy.
+        """
+        await self._in_thread(lambda: self._restore(folder))
+
+    async def save_policy(self, folder: Path) -> None:
+        """Write the policy as an ordinary Hugging Face folder with its tokenizer; the adapter merged in."""
+        await self._in_thread(lambda: save_hugging_face(self._state.models, self._policy, folder))
+
+    @property
+    def _state(self) -> _State:
+        if self._loaded is None:
+            raise AglError("the learner is not open; use it inside 'async with learner:'")
+        return self._loaded
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        if self._thread is None:
+            raise AglError("the learner is not open; use it inside 'async with learner:'")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _load_models(self) -> _State:
+        if self._num_threads is not None:
+            torch.set_num_threads(self._num_threads)
+        device = resolve_device(self._policy)
+        models = load_models(
+            self._policy,
+            critic=self._critic,
+            reference=self._reference,
+            gradient_checkpointing=self._gradient_checkpointing,
+            device=device,
+            seed=self._seed,
+        )
+        critic = models.critic
+        return _State(
+            models=models,
+            optimizers=Optimizers(
+                models.trainable_policy().values(),
+                [] if critic is None else critic.head.parameters(),
+                []
+                if critic is None or critic.backbone is None
+                else (p for p in critic.backbone.parameters() if p.requires_grad),
+                self._settings,
+            ),
+            compute=Compute(
+                device=device,
+                micro_batch_tokens=self._micro_batch_tokens,
+                bfloat16=self._bfloat16(device),
+                stopped=self._closing.is_set,
+            ),
+            rng=random.Random(self._seed),
+            fits=fingerprint(models.policy.config, lora=self._policy.lora, critic=self._critic),
+            vocab_size=models.policy.get_input_embeddings().weight.shape[0],
+        )
+
+    def _bfloat16(self, device: torch.device) -> bool:
+        if self._mixed_precision == "bfloat16" and device.type == "cpu":
+            raise ConfigError(
+                "learner.mixed_precision=bfloat16 is for GPUs (on most CPUs it is many times slower); use auto"
+            )
+        return self._mixed_precision != "off" and device.type != "cpu"
+
+    def _update(self, samples: Sequence[TrainingSample], loss: PolicyLoss) -> UpdateReport:
+        state = self._state
+        begun = time.perf_counter()
+        found = [row_from_sample(sample, vocab_size=state.vocab_size) for sample in samples]
+        rows = [row for row in found if row is not None]
+        check_loss(state.models, rows, loss)
+        metrics = {
+            "sequences": float(len(rows)),
+            "sampled_tokens": float(sum(row.num_sampled for row in rows)),
+            "tokens": float(sum(len(row.ids_T) for row in rows)),
+        }
+        steps = 0
+        if rows:
+            with self._own_randomness(state):
+                tally = take_steps(
+                    state.models, state.optimizers, rows, loss, compute=state.compute, rng=state.rng
+                )
+            steps = sum(outcome.taken for outcome in tally.outcomes)
+            state.policy_version += tally.policy_steps > 0
+            metrics |= update_metrics(tally)
+        metrics["seconds"] = time.perf_counter() - begun
+        return UpdateReport(optimizer_steps=steps, policy_version=state.policy_version, metrics=metrics)
+
+    @contextmanager
+    def _own_randomness(self, state: _State) -> Generator[None]:
+        """Let dropout, where there is any, draw from the learner's seed and leave the process's generator alone."""
+        lora = self._policy.lora
+        if lora is None or not lora.dropout:
+            yield
+            return
+        devices = [state.compute.device] if state.compute.device.type == "cuda" else []
+        with cast("Any", torch.random).fork_rng(devices=devices):
+            cast("Any", torch).manual_seed(state.rng.getrandbits(63))
+            yield
+
+    def _save(self, folder: Path) -> None:
+        state = self._state
+        write_checkpoint(
+            folder,
+            Checkpoint(
+                policy=state.models.trainable_policy(),
+                critic=state.models.trainable_critic(),
+                optimizers=state.optimizers.state(),
+                counters={"policy_version": state.policy_version, "random": state.rng.getstate()},
+            ),
+            state.fits,
+        )
+
+    def _restore(self, folder: Path) -> None:
+        state = self._state
+        saved = read_checkpoint(folder, state.fits)
+        copy_weights(saved.policy, state.models.trainable_policy(), what="policy")
+        copy_weights(saved.critic, state.models.trainable_critic(), what="critic")
+        try:
+            state.optimizers.restore(saved.optimizers)
+            version, numbers, gauss = saved.counters["random"]
+            state.rng.setstate((version, tuple(numbers), gauss))
+            state.policy_version = int(saved.counters["policy_version"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{folder} does not fit this learner: {error!r}") from error
+
+
+def _per_token(
+    trajectories: Sequence[Trajectory], vocab_size: int, compute: Callable[[list[Row]], list[Tensor]]
+) -> list[list[float]]:
+    """Return what ``compute`` gives for the sampled tokens, spread over each trajectory; 0.0 between."""
+    rows = [row_from_trajectory(trajectory, vocab_size=vocab_size) for trajectory in trajectories]
+    present = [row for row in rows if row is not None]
+    numbers = iter(compute(present) if present else [])
+    spread: list[list[float]] = []
+    for trajectory, row in zip(trajectories, rows, strict=True):
+        line_T = torch.zeros(len(trajectory.token_ids))
+        if row is not None:
+            line_T[row.positions_N] = next(numbers)
+        spread.append(floats(line_T))
+    return spread
