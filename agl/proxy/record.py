@@ -1,0 +1,179 @@
+"""The record of a call: a model call and its answer -> the span ``chat {model}``. Pure.
+
+Training reads nothing but this span, so ids and logprobs are kept exactly as the upstream gave them, or not at all
+and with the cause in ``agl.missing_ids_cause``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, cast
+
+import orjson
+
+from agl.proxy.openai_chat import choices_of
+from agl.proxy.routes import Address
+from agl.types import Span, SpanStatus
+from agl.types import attributes as key
+from agl.types.packing import packed_floats, packed_ids
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_MAX_DESCRIPTION = 2000  # characters of an error's text on the span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call as it was put to the upstream.
+
+    Args:
+        address: whose call it is.
+        request: what the upstream was asked, forced sampling included.
+        span_id: 16 hex digits.
+        traceparent: W3C trace context of the agent's own span, when its HTTP client sent it.
+        started_ns: Unix nanoseconds at dispatch.
+        policy_version: of the resources that the attempt was given, when they say one.
+    """
+
+    address: Address
+    request: Mapping[str, Any]
+    span_id: str
+    traceparent: str | None
+    started_ns: int
+    policy_version: int | None
+
+
+def answered_span(call: Call, answer: Mapping[str, Any], *, ended_ns: int) -> Span:
+    """Return the record of an answered call."""
+    attributes = _asked(call, ended_ns)
+    choices = choices_of(answer)
+    attributes[key.OUTPUT_MESSAGES] = _json_text([choice.get("message") for choice in choices])
+    attributes[key.FINISH_REASONS] = [str(choice.get("finish_reason") or "unknown") for choice in choices]
+    for name, field in ((key.RESPONSE_ID, "id"), (key.RESPONSE_MODEL, "model")):
+        if isinstance(answer.get(field), str):
+            attributes[name] = answer[field]
+    usage = answer.get("usage")
+    if isinstance(usage, dict):
+        for name, field in ((key.INPUT_TOKENS, "prompt_tokens"), (key.OUTPUT_TOKENS, "completion_tokens")):
+            count = cast("dict[str, object]", usage).get(field)
+            if isinstance(count, int):
+                attributes[name] = count
+    version = answer.get("policy_version", call.policy_version)
+    if isinstance(version, int):
+        attributes[key.POLICY_VERSION] = version
+    attributes.update(_exact_tokens(answer, choices))
+    return _span(call, attributes, SpanStatus(code="ok"), ended_ns)
+
+
+def failed_span(call: Call, *, error_type: str, description: str, ended_ns: int) -> Span:
+    """Return the record of a call without an answer: refused upstream, timed out, cancelled."""
+    attributes = _asked(call, ended_ns)
+    attributes[key.ERROR_TYPE] = error_type
+    return _span(
+        call, attributes, SpanStatus(code="error", description=description[:_MAX_DESCRIPTION]), ended_ns
+    )
+
+
+def _span(call: Call, attributes: dict[str, Any], status: SpanStatus, ended_ns: int) -> Span:
+    address = call.address
+    trace = _TRACEPARENT.fullmatch(call.traceparent) if call.traceparent else None
+    trace_id, parent_id = trace.groups() if trace else (_attempt_trace_id(address), None)
+    return Span(
+        span_id=call.span_id,
+        trace_id=trace_id,
+        parent_id=parent_id,
+        name=key.CHAT_SPAN_PREFIX + call.request["model"],
+        kind="client",
+        status=status,
+        attributes=attributes,
+        resource={"service.name": "agl.proxy"},
+        start_time_ns=call.started_ns,
+        end_time_ns=ended_ns,
+        rollout_id=address.rollout_id,
+        attempt_id=address.attempt_id,
+    )
+
+
+def _attempt_trace_id(address: Address) -> str:
+    """One trace for the calls of an attempt whose agent brings no trace of its own."""
+    return blake2b(f"{address.rollout_id}\0{address.attempt_id}".encode(), digest_size=16).hexdigest()
+
+
+def _asked(call: Call, ended_ns: int) -> dict[str, Any]:
+    request = call.request
+    attributes: dict[str, Any] = {
+        key.OPERATION: "chat",
+        key.PROVIDER: "openai",
+        key.REQUEST_MODEL: request["model"],
+        key.TEMPERATURE: request["temperature"],
+        key.INPUT_MESSAGES: _json_text(request["messages"]),
+        key.LATENCY_SECONDS: (ended_ns - call.started_ns) / 1e9,
+    }
+    limit = request.get("max_completion_tokens") or request.get("max_tokens")
+    optional = {
+        key.TOP_P: request.get("top_p"),
+        key.MAX_TOKENS: limit,
+        key.SEED: request.get("seed"),
+        key.CHOICE_COUNT: request.get("n"),
+        key.TOOL_DEFINITIONS: _json_text(request["tools"]) if request.get("tools") else None,
+        key.AGENT: call.address.agent,
+    }
+    attributes.update((name, value) for name, value in optional.items() if value is not None)
+    return attributes
+
+
+def _exact_tokens(answer: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The ids and logprobs, packed, one triple a choice (the prompt's ids once), or the cause of their absence."""
+    packed: dict[str, Any] = {}
+    prompt = _packed_ids(answer.get("prompt_token_ids"))
+    if prompt is not None:
+        packed[key.PROMPT_TOKEN_IDS] = prompt
+    for index, choice in enumerate(choices):
+        ids, logprobs = choice.get("token_ids"), _logprobs(choice)
+        response = _packed_ids(ids)
+        cause = _missing_cause(None if prompt is None or response is None else ids, logprobs)
+        if cause is not None:
+            packed[key.of_choice(key.MISSING_IDS_CAUSE, index)] = cause
+            continue
+        packed[key.of_choice(key.RESPONSE_TOKEN_IDS, index)] = response
+        packed[key.of_choice(key.RESPONSE_LOGPROBS, index)] = packed_floats(logprobs or ())
+    return packed
+
+
+def _missing_cause(ids: Sequence[int] | None, logprobs: Sequence[float] | None) -> str | None:
+    if ids is None:
+        return "upstream_without_ids"
+    if logprobs is None:
+        return "upstream_without_logprobs"
+    if len(ids) != len(logprobs):
+        return "length_mismatch"
+    return None if all(map(math.isfinite, logprobs)) else "logprob_not_finite"
+
+
+def _packed_ids(ids: object) -> str | None:
+    """The ids packed, or None for anything that is not a list of int32."""
+    if not isinstance(ids, list | tuple):
+        return None
+    try:
+        return packed_ids(cast("Sequence[int]", ids))
+    except (TypeError, OverflowError):
+        return None
+
+
+def _logprobs(choice: Mapping[str, Any]) -> list[float] | None:
+    """The sampled tokens' logprobs, or None when one is missing."""
+    given = choice.get("logprobs")
+    content = cast("dict[str, object]", given).get("content") if isinstance(given, dict) else None
+    if not isinstance(content, list):
+        return None
+    try:
+        return [float(entry["logprob"]) for entry in cast("list[Any]", content)]
+    except (TypeError, KeyError, ValueError):
+        return None
+
+
+def _json_text(value: object) -> str:
+    return orjson.dumps(value).decode()

@@ -1,0 +1,166 @@
+"""LLMProxy: the settings of the proxy, and its server on the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import uvicorn
+
+from agl.errors import ConfigError
+from agl.proxy.app import ProxyApp
+from agl.proxy.upstream import Upstream
+from agl.store.base import LightningStore
+
+_BACKLOG = 2048
+_GRACE_SECONDS = (
+    0.5  # for calls in flight when the proxy stops; with the server's own second, a stop takes under 2 s
+)
+_KEEP_ALIVE_SECONDS = (
+    75  # longer than clients keep an idle connection, so that it is the client who closes it
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyServer:
+    """A proxy that serves."""
+
+    url: str
+    """Its root, e.g. ``http://127.0.0.1:40001``: the ``base_url`` of a ProxyLLM."""
+    api_key: str = field(default="none", repr=False)
+    """What agents must send: the ``api_key`` of a ProxyLLM."""
+
+
+class LLMProxy:
+    """Where the proxy listens and what it lets in.
+
+    Args:
+        host: the address to listen on; another than this machine's own needs a token.
+        port: 0 takes a free one.
+        token: what agents must send as ``Authorization: Bearer``; None asks for nothing.
+        max_body_bytes: the largest request body.
+        upstream_timeout_seconds: the longest wait for the model's answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        max_body_bytes: int = 33554432,
+        upstream_timeout_seconds: float = 600.0,
+    ) -> None:
+        if token is not None and (not token or not token.isascii() or any(sign.isspace() for sign in token)):
+            raise ConfigError("proxy.token: ASCII text without spaces, or null for none")
+        if not _is_loopback(host) and token is None:
+            raise ConfigError(
+                f"proxy.host={host} can be reached from other machines: set proxy.token, or use 127.0.0.1"
+            )
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"proxy.port={port}: a port is a number from 0 (any free one) to 65535")
+        if max_body_bytes < 1:
+            raise ConfigError(f"proxy.max_body_bytes={max_body_bytes}: at least 1")
+        if not upstream_timeout_seconds > 0:
+            raise ConfigError(f"proxy.upstream_timeout_seconds={upstream_timeout_seconds}: more than 0")
+        self.host = host
+        self.port = port
+        self.token = token
+        self.max_body_bytes = max_body_bytes
+        self.upstream_timeout_seconds = upstream_timeout_seconds
+
+    @asynccontextmanager
+    async def serving(self, store: LightningStore, upstream: Upstream) -> AsyncGenerator[ProxyServer]:
+        """Serve calls to ``upstream``, recorded in ``store``, until the block ends.
+
+        On the way out calls in flight get half a second, are then cancelled, and every record is written.
+
+        Raises:
+            ConfigError: the address cannot be listened on.
+        """
+        app = ProxyApp(
+            store,
+            upstream,
+            token=self.token,
+            max_body_bytes=self.max_body_bytes,
+            upstream_timeout_seconds=self.upstream_timeout_seconds,
+        )
+        with _listening(self.host, self.port) as listener:
+            server = _Server(_uvicorn_config(app, is_local=_is_loopback(self.host)))
+            task = asyncio.create_task(server.serve(sockets=[listener]))
+            try:
+                yield ProxyServer(url=_url(self.host, listener), api_key=self.token or "none")
+            finally:
+                try:
+                    await app.close(grace_seconds=_GRACE_SECONDS)
+                finally:
+                    server.should_exit = True
+                    await task
+
+
+class _Server(uvicorn.Server):
+    """uvicorn inside somebody else's process: signals belong to the caller."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave the signal handlers as they are."""
+        yield
+
+
+def _uvicorn_config(app: ProxyApp, *, is_local: bool) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        # httptools, where installed, does not bound a header's size; h11 does, so other machines talk to that.
+        http="auto" if is_local else "h11",
+        ws="none",
+        loop="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=1,
+    )
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Generator[socket.socket]:
+    """A listening socket: connections are queued from now on, so nobody has to wait for the server's first moment."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(f"proxy.host={host}: {error}") from error
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            message = f"the proxy cannot listen on {host}:{port}: {error.strerror}; set proxy.port=0 for any free one"
+            raise ConfigError(message) from error
+        yield listener
+
+
+def _url(host: str, listener: socket.socket) -> str:
+    """The root under which agents reach the listener; a wildcard address is named by the machine's own name."""
+    port = listener.getsockname()[1]
+    if host in ("0.0.0.0", "::", ""):
+        host = socket.gethostname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

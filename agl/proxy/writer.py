@@ -1,0 +1,89 @@
+"""SpanWriter: makes spans durable, many concurrent calls in one write (group commit).
+
+A write begins as soon as the one before has returned; what came meanwhile goes together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from agl.errors import StoreError, StoreUnavailableError
+from agl.store.base import SpanLog
+from agl.types import Span
+
+_MAX_BATCH = 256  # spans; keeps one write of long calls in the low megabytes
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Spans that are written together; ``task`` answers what became of each."""
+
+    spans: list[Span] = field(default_factory=list[Span])
+    task: asyncio.Task[list[StoreError | None]] | None = None
+
+
+class SpanWriter:
+    """Writes spans to a store and says for each when it is there."""
+
+    def __init__(self, store: SpanLog, *, timeout_seconds: float) -> None:
+        self._store = store
+        self._timeout_seconds = timeout_seconds
+        self._open: _Batch | None = None
+        self._last: asyncio.Task[list[StoreError | None]] | None = None
+
+    async def add(self, span: Span) -> None:
+        """Return when the span is durable. Cancelling the caller does not take the span back.
+
+        Raises:
+            StoreUnavailableError: the store failed or did not answer in time; whether the span is there is unknown.
+            StoreError: the store refused the span.
+        """
+        batch = self._open
+        if batch is None or len(batch.spans) >= _MAX_BATCH:
+            batch = self._open = _Batch()
+            batch.task = self._last = asyncio.create_task(self._write(batch, after=self._last))
+        position = len(batch.spans)
+        batch.spans.append(span)
+        assert batch.task is not None
+        error = (await asyncio.shield(batch.task))[position]
+        if error is not None:
+            raise error
+
+    async def drain(self) -> None:
+        """Wait until all that was given is written or failed."""
+        while self._last is not None and not self._last.done():
+            await asyncio.wait({self._last})
+
+    async def _write(
+        self, batch: _Batch, *, after: asyncio.Task[list[StoreError | None]] | None
+    ) -> list[StoreError | None]:
+        if after is not None and not after.done():
+            await asyncio.wait({after})
+        if self._open is batch:
+            self._open = None
+        try:
+            await self._store_all(batch.spans)
+        except StoreUnavailableError as error:
+            return [error] * len(batch.spans)
+        except StoreError as error:
+            if len(batch.spans) == 1:
+                return [error]
+            return [await self._store_alone(span) for span in batch.spans]
+        return [None] * len(batch.spans)
+
+    async def _store_alone(self, span: Span) -> StoreError | None:
+        """One refused span takes none of its neighbours with it."""
+        try:
+            await self._store_all([span])
+        except StoreError as error:
+            return error
+        return None
+
+    async def _store_all(self, spans: list[Span]) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                await self._store.add_many_spans(spans)
+        except TimeoutError as error:
+            message = f"the store did not take {len(spans)} spans within {self._timeout_seconds:g} s"
+            raise StoreUnavailableError(message) from error
