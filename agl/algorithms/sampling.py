@@ -63,9 +63,9 @@ class GroupRequest:
     task: Json
 
 
-def rollout_seed(seed: int, rollout_id: str) -> int:
-    """Return the seed of everything that is sampled in one rollout, the same in every process."""
-    return Random(f"{seed}/{rollout_id}").getrandbits(31)  # noqa: S311 - reproducible, not secret
+def rollout_seed(seed: int, place: str) -> int:
+    """Return the seed of everything that is sampled in one rollout: the same at this place of every run with that seed."""
+    return Random(f"{seed}/{place}").getrandbits(31)  # noqa: S311 - reproducible, not secret
 
 
 async def sample_groups(
@@ -90,7 +90,7 @@ async def sample_groups(
             group_id=group.group_id,
             resources_id=resources_id,
             config=config,
-            metadata={"seed": rollout_seed(seed, f"{group.group_id}-{member}")},
+            metadata={"seed": rollout_seed(seed, f"{group.group_id.removeprefix(run_id)}-{member}")},
         )
         for group in groups
         for member in range(group_size)

@@ -1,0 +1,85 @@
+"""Baseline: run the validation tasks and change nothing. What every improvement is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agl.algorithms.base import RunContext, RunResult
+from agl.algorithms.sampling import rollout_seed
+from agl.errors import ConfigError
+from agl.evaluation.counts import RolloutCounts
+from agl.evaluation.evaluate import Evaluation, evaluate
+from agl.metrics.base import Progress
+from agl.types import RolloutConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """Evaluates the policy as it is; needs no learner.
+
+    Args:
+        repeats: rollouts of each validation task.
+        max_tokens: longest answer of one call.
+        temperatures: one evaluation each.
+        rollout_timeout_seconds: longest time of one attempt.
+        sampling: further request parameters of every call.
+    """
+
+    repeats: int = 1
+    max_tokens: int = 1024
+    temperatures: list[float] = field(default_factory=lambda: [1.0, 0.0])
+    rollout_timeout_seconds: float = 300.0
+    sampling: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        if self.repeats < 1 or not self.temperatures:
+            raise ConfigError("repeats must be at least 1 and temperatures must name at least one")
+
+    @property
+    def needs_learner(self) -> bool:
+        """It moves no weights."""
+        return False
+
+    async def run(self, context: RunContext) -> RunResult:
+        """Evaluate at each temperature; ``before`` and ``after`` are the same."""
+        if not context.val_tasks:
+            raise ConfigError("the data has no validation tasks, and the baseline runs nothing else")
+        results = [
+            await self._evaluate(context, name, {**self.sampling, **parameters})
+            for name, parameters in self._named().items()
+        ]
+        values = {one.name: one.reward.mean for one in results if one.reward.mean is not None}
+        context.metrics.metrics(0, values)
+        await context.store.add_metrics(context.run_id, 0, values)
+        counts = sum((one.counts for one in results), RolloutCounts())
+        return RunResult(before=results, after=results, counts=counts)
+
+    def _named(self) -> Mapping[str, dict[str, Any]]:
+        base = {"top_p": 1.0, "max_tokens": self.max_tokens}
+        names = {0.0: "val/reward_greedy", 1.0: "val/reward"}
+        return {names.get(t, f"val/reward_t{t:g}"): {**base, "temperature": t} for t in self.temperatures}
+
+    async def _evaluate(self, context: RunContext, name: str, sampling: Mapping[str, Any]) -> Evaluation:
+        label = name.removeprefix("val/")
+        prefix = f"{context.run_id}-baseline-{label}"
+        return await evaluate(
+            context.store,
+            context.val_tasks,
+            name=name,
+            id_prefix=prefix,
+            resources_id=await context.policy.resources_id(f"val-{label}", sampling),
+            seed=rollout_seed(context.seed, label),
+            run_id=context.run_id,
+            repeats=self.repeats,
+            config=RolloutConfig(
+                timeout_seconds=self.rollout_timeout_seconds,
+                unresponsive_seconds=60.0,
+                max_attempts=3,
+                retry_on=("unresponsive",),
+            ),
+            on_progress=lambda done, total: context.metrics.progress(
+                Progress(phase="evaluating", done=done, total=total)
+            ),
+        )
