@@ -12,7 +12,6 @@ from agl.errors import NotFoundError
 from agl.proxy.app import ProxyApp
 from agl.types import Attempt, NamedResources, Page, ProxyLLM, Rollout
 
-
 CHAT = "/rollout/r1/attempt/a1/v1/chat/completions"
 HELLO = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
 
