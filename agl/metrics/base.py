@@ -12,7 +12,8 @@ class Progress:
     """How far the run is.
 
     Args:
-        phase: what is going on: ``starting``, ``preflight``, ``evaluating``, ``sampling``, ``learning``, ``saving``, ``done``.
+        phase: what is going on: ``starting``, ``preflight``, ``evaluating``, ``sampling``, ``learning``, ``saving``,
+            ``done``.
         iteration: the current one, from 1; 0 before the first.
         total_iterations: of the run.
         done: units finished within the phase (rollouts, steps).
