@@ -27,6 +27,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agl.agents.function import rollout
+    from agl.runners.runner import LitAgentRunner
+    from agl.tracing.emit import emit_exception, emit_message, emit_object, emit_reward
+    from agl.tracing.operation import operation
+    from agl.tracing.tracer import Tracer
     from agl.types import (
         LLM,
         Attempt,
@@ -51,19 +56,35 @@ _HOMES = {
     "RolloutConfig": "agl.types",
     "Attempt": "agl.types",
     "Span": "agl.types",
+    "LitAgentRunner": "agl.runners.runner",
+    "Tracer": "agl.tracing.tracer",
+    "emit_exception": "agl.tracing.emit",
+    "emit_message": "agl.tracing.emit",
+    "emit_object": "agl.tracing.emit",
+    "emit_reward": "agl.tracing.emit",
+    "operation": "agl.tracing.operation",
+    "rollout": "agl.agents.function",
 }
 
 __all__ = [
     "LLM",
     "Attempt",
+    "LitAgentRunner",
     "NamedResources",
     "PromptTemplate",
     "ProxyLLM",
     "Rollout",
     "RolloutConfig",
     "Span",
+    "Tracer",
     "Weights",
     "__version__",
+    "emit_exception",
+    "emit_message",
+    "emit_object",
+    "emit_reward",
+    "operation",
+    "rollout",
 ]
 
 

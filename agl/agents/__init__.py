@@ -1,1 +1,1 @@
-"""The user's program as agl runs it: functions and classes, found by 'pkg.mod:name' or 'file.py:name'."""
+"""The user's program: functions as agents, loaded by `pkg.mod:name` or `path/file.py:name`."""

@@ -1,1 +1,1 @@
-"""Dequeue, execute one attempt, report; and the pools of runners that do so."""
+"""Claim rollouts, execute one attempt each, report: the loop between the store and the agent."""

@@ -1,1 +1,1 @@
-"""OpenTelemetry in, spans out: attribution by context variable, the exporter into the store, what agents emit."""
+"""OpenTelemetry in, spans out: which attempt a span belongs to, `emit_reward` and friends, the way into the store."""

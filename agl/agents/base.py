@@ -1,0 +1,47 @@
+"""Agent: what a runner calls, once an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from agl.errors import AgentError
+from agl.types import Attempt, Resource, Rollout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One attempt as the agent sees it.
+
+    Args:
+        rollout: the request; its ``task`` is the input.
+        attempt: this execution of it.
+        resources: what the agent is given by name; a ``ProxyLLM`` stands here as the attempt's own ``LLM``.
+    """
+
+    rollout: Rollout
+    attempt: Attempt
+    resources: Mapping[str, Resource] = field(default_factory=dict[str, Resource])
+
+
+@runtime_checkable
+class Agent(Protocol):
+    """Executes attempts, many at once."""
+
+    @property
+    def name(self) -> str:
+        """What the agent is called in traces and messages."""
+        ...
+
+    async def run(self, assignment: Assignment) -> object:
+        """Work on the task. Never blocks the event loop; stops when its asyncio task is cancelled.
+
+        Returns:
+            A reward (a number, or numbers by dimension), or None for the last emitted one or none at all.
+        """
+        ...
+
+
+class MissingResourceError(AgentError):
+    """The agent asks for a resource that its rollout's resources do not have."""

@@ -1,0 +1,174 @@
+"""Execute one attempt: the one place where what an agent raises becomes data.
+
+Whatever happens to the agent ends in an ``Outcome``: a reward, no reward, or an error with its cause. Never a zero.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from opentelemetry.trace import Span as OtelSpan
+from opentelemetry.trace import StatusCode
+
+from agl.agents.base import Agent, Assignment, MissingResourceError
+from agl.errors import AgentError
+from agl.runners.grading import Grader
+from agl.runners.resources import ResourceShelf
+from agl.store.base import SpanLog
+from agl.tracing.context import AttemptContext
+from agl.tracing.emit import record_reward
+from agl.tracing.reward import Reward, reward_from_value
+from agl.tracing.tracer import Tracer
+from agl.types import AttemptedRollout, AttemptStatus, ErrorInfo, Span, SpanQuery
+from agl.types.attributes import AGENT, ERROR_TYPE
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 2.0
+"""How long a cancelled agent may take to clean up before it is left behind."""
+MAX_MESSAGE, MAX_TRACEBACK = 2_000, 50_000
+"""Characters kept of an error; of a traceback its end, where the cause is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How an attempt ended, as it is reported."""
+
+    status: AttemptStatus
+    reward: float | None = None
+    dimensions: dict[str, float] = field(default_factory=dict[str, float])
+    error: ErrorInfo | None = None
+
+
+STOPPED = Outcome(status="cancelled", error=ErrorInfo(cause="cancelled", message="stopped by its runner"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workplace:
+    """What every attempt of a runner works with."""
+
+    agent: Agent
+    store: SpanLog
+    resources: ResourceShelf
+    tracer: Tracer
+    grader: Grader | None = None
+
+
+async def execute_attempt(claim: AttemptedRollout, workplace: Workplace) -> Outcome:
+    """Run the agent on a claimed rollout, within its time limit, and return how it ended.
+
+    When the caller is cancelled the agent is stopped first. The attempt's spans are ended, not yet flushed.
+    """
+    rollout, attempt, agent = claim.rollout, claim.attempt, workplace.agent
+    with workplace.tracer.attempt(
+        rollout.rollout_id, attempt.attempt_id, attributes={AGENT: agent.name, "agl.mode": rollout.mode}
+    ) as (context, root):
+        where = f"agl rollout {rollout.rollout_id} attempt {attempt.attempt_id}"
+        running = asyncio.create_task(_run(claim, workplace, context), name=where)
+        limit = rollout.config.timeout_seconds
+        try:
+            await asyncio.wait((running,), timeout=limit)
+        except asyncio.CancelledError:
+            _mark(root, STOPPED)
+            await _stop(running)
+            raise
+        if running.done():
+            outcome = _outcome_of(running, agent.name)
+        else:
+            await _stop(running)
+            message = f"{agent.name} did not finish within timeout_seconds={limit:g}"
+            outcome = Outcome(status="timeout", error=ErrorInfo(cause="timeout", message=message))
+        _mark(root, outcome)
+    return outcome
+
+
+async def _run(claim: AttemptedRollout, workplace: Workplace, context: AttemptContext) -> Outcome:
+    """The error boundary around the user's code."""
+    try:
+        resources = await workplace.resources.resources_for(claim)
+        assignment = Assignment(rollout=claim.rollout, attempt=claim.attempt, resources=resources)
+        result = await workplace.agent.run(assignment)
+        name = workplace.agent.name
+        if workplace.grader is not None:
+            result = await workplace.grader.grade(assignment, result, lambda: _spans(claim, workplace))
+            name = f"the grader {workplace.grader.name}"
+        reward = _reward(result, context, name)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary of an attempt: recorded on it
+        return Outcome(status="failed", error=error_info(error))
+    if reward is None:
+        return Outcome(status="succeeded")
+    return Outcome(status="succeeded", reward=reward.value, dimensions=reward.dimensions)
+
+
+def error_info(error: BaseException) -> ErrorInfo:
+    """Return an exception as the record of an attempt: its class is the cause."""
+    cause = "missing_resource" if isinstance(error, MissingResourceError) else type(error).__name__
+    trace = "".join(traceback.format_exception(error))
+    return ErrorInfo(cause=cause, message=str(error)[:MAX_MESSAGE], traceback=trace[-MAX_TRACEBACK:])
+
+
+def _reward(result: object, context: AttemptContext, name: str) -> Reward | None:
+    """The reward that was returned, else the last one emitted, else none."""
+    if result is None:
+        return context.rewards[-1] if context.rewards else None
+    try:
+        reward = reward_from_value(result)
+    except (TypeError, ValueError) as error:
+        raise AgentError(
+            f"{name} returned something that is no reward: {error}. "
+            "Return a number, a dict of numbers, or None to use the last emitted reward"
+        ) from error
+    record_reward(context, reward)
+    return reward
+
+
+def _outcome_of(running: asyncio.Task[Outcome], name: str) -> Outcome:
+    if running.cancelled():
+        message = f"{name} was cancelled by itself or by a library that it uses, not by the runner"
+        return Outcome(status="failed", error=ErrorInfo(cause="CancelledError", message=message))
+    return running.result()
+
+
+async def _stop(running: asyncio.Task[Outcome]) -> None:
+    """Cancel the agent's task and wait a moment for its clean-up; one that does not obey is left behind, and logged."""
+    running.cancel()
+    await asyncio.wait((running,), timeout=STOP_SECONDS)
+    if not running.done():
+        log.error(
+            "%s ignores its cancellation; it is left running and holds what it holds", running.get_name()
+        )
+
+
+def _mark(root: OtelSpan, outcome: Outcome) -> None:
+    """Write the end of the attempt onto its root span."""
+    if outcome.error is None:
+        root.set_status(StatusCode.OK)
+        return
+    root.set_attribute(ERROR_TYPE, outcome.error.cause)
+    root.set_status(StatusCode.ERROR, f"{outcome.error.cause}: {outcome.error.message}")
+    if outcome.error.traceback is not None:
+        details = {
+            "exception.type": outcome.error.cause,
+            "exception.message": outcome.error.message,
+            "exception.stacktrace": outcome.error.traceback,
+        }
+        root.add_event("exception", details)
+
+
+async def _spans(claim: AttemptedRollout, workplace: Workplace) -> Sequence[Span]:
+    """The attempt's spans so far, for its grader."""
+    await workplace.tracer.flush()
+    spans: list[Span] = []
+    cursor: str | None = None
+    while True:
+        page = await workplace.store.query_spans(
+            SpanQuery(rollout_id=claim.rollout.rollout_id, attempt_id=claim.attempt.attempt_id, cursor=cursor)
+        )
+        spans.extend(page.items)
+        cursor = page.next_cursor
+        if cursor is None:
+            return spans

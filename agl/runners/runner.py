@@ -1,0 +1,334 @@
+"""LitAgentRunner: claims rollouts as slots come free, executes them side by side, reports each as it ends.
+
+Nothing polls: claims are long waits, and a stop event ends them. An attempt's spans are stored before its report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+
+from agl.agents.base import Agent
+from agl.agents.function import as_agent
+from agl.errors import ConfigError, ConflictError, NotFoundError, StoreError, StoreUnavailableError
+from agl.runners.attempt import Outcome, Workplace, error_info, execute_attempt
+from agl.runners.grading import Grader
+from agl.runners.resources import ResourceShelf
+from agl.runners.retry import delays, when_available
+from agl.store.base import LightningStore
+from agl.tracing.tracer import Tracer
+from agl.types import AttemptedRollout
+
+log = logging.getLogger(__name__)
+
+CLAIM_WAIT_SECONDS = 30.0
+"""How long one claim waits in the store; then it is asked again. Below usual proxies' 60 s limit of an idle request."""
+LAST_WORDS_SECONDS = 1.5
+"""How long an ending runner tries to hand back what it was stopped at."""
+
+
+@dataclass(slots=True)
+class RunnerStats:
+    """What a runner did. In the end ``claimed = succeeded + failed + superseded + handed_back``."""
+
+    claimed: int = 0
+    succeeded: int = 0
+    without_reward: int = 0
+    """Of those that succeeded."""
+    failed: Counter[str] = field(default_factory=Counter[str])
+    """By cause; timeouts too."""
+    superseded: int = 0
+    """No longer this runner's when it wanted to report, or before: cancelled, timed out or taken by another."""
+    handed_back: int = 0
+    """Stopped with the runner; their rollouts wait in the queue again."""
+    spans_lost: Counter[str] = field(default_factory=Counter[str])
+
+    def as_json(self) -> dict[str, object]:
+        """Return the counts as they stand on the worker's row."""
+        return {
+            "claimed": self.claimed,
+            "succeeded": self.succeeded,
+            "without_reward": self.without_reward,
+            "failed": dict(self.failed),
+            "superseded": self.superseded,
+            "handed_back": self.handed_back,
+            "spans_lost": dict(self.spans_lost),
+        }
+
+
+@dataclass(slots=True)
+class _Work:
+    """An attempt in hand."""
+
+    claim: AttemptedRollout
+    task: asyncio.Task[None]
+    lost: bool = False
+    reporting: bool = False
+
+
+class LitAgentRunner:
+    """Executes rollouts of a store with one agent.
+
+    Args:
+        store: where rollouts come from and reports go.
+        agent: an ``Agent`` or a function.
+        worker_id: names this runner in the store; by default host, process and a random part.
+        max_concurrency: the most attempts at once.
+        heartbeat_seconds: how often the store hears that this runner and its attempts live.
+        run_id: only rollouts of this run.
+        grader: turns what the agent returned into the reward.
+        follow_libraries: record spans of libraries instrumented with OpenTelemetry, too (see ``Tracer``).
+    """
+
+    def __init__(
+        self,
+        store: LightningStore,
+        agent: Agent | Callable[..., object],
+        *,
+        worker_id: str | None = None,
+        max_concurrency: int = 32,
+        heartbeat_seconds: float = 5.0,
+        run_id: str | None = None,
+        grader: Callable[..., object] | Grader | None = None,
+        follow_libraries: bool = True,
+    ) -> None:
+        if max_concurrency < 1:
+            raise ConfigError(
+                f"max_concurrency={max_concurrency}: a runner needs room for at least 1 attempt"
+            )
+        if not heartbeat_seconds > 0:
+            raise ConfigError(f"heartbeat_seconds={heartbeat_seconds} must be above 0")
+        self.worker_id = worker_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.stats = RunnerStats()
+        self._store = store
+        self._agent = as_agent(agent)
+        self._grader = grader if grader is None or isinstance(grader, Grader) else Grader(grader)
+        self._max_concurrency = max_concurrency
+        self._heartbeat_seconds = heartbeat_seconds
+        self._run_id = run_id
+        self._follow_libraries = follow_libraries
+        self._in_hand: dict[str, _Work] = {}
+        self._stopped: list[AttemptedRollout] = []
+        self._freed = asyncio.Event()
+        self._claims = count(1)
+
+    async def run(self, stop: asyncio.Event) -> RunnerStats:
+        """Execute rollouts until ``stop`` is set, then finish what is in hand and return the counts.
+
+        When it is cancelled instead, the agents are stopped and their rollouts handed back to the queue.
+        """
+        tracer = Tracer(self._store, follow_libraries=self._follow_libraries)
+        self.stats.spans_lost = tracer.counts.lost
+        workplace = Workplace(
+            agent=self._agent,
+            store=self._store,
+            resources=ResourceShelf(self._store),
+            tracer=tracer,
+            grader=self._grader,
+        )
+        try:
+            async with tracer, asyncio.TaskGroup() as group:
+                stopping = group.create_task(_wait(stop), name="agl-runner-stop")
+                await self._register()
+                heart = group.create_task(self._beat(), name="agl-runner-heartbeat")
+                await self._claim_until(stopping, group, workplace)
+                if self._in_hand:
+                    await asyncio.wait([work.task for work in self._in_hand.values()])
+                heart.cancel()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
+        finally:
+            await self._last_words()
+        return self.stats
+
+    async def _register(self) -> None:
+        await when_available(
+            lambda: self._store.register_worker(self.worker_id, host=socket.gethostname(), pid=os.getpid()),
+            what=f"registering the runner {self.worker_id}",
+        )
+
+    async def _claim_until(
+        self, stopping: asyncio.Task[None], group: asyncio.TaskGroup, workplace: Workplace
+    ) -> None:
+        while not stopping.done():
+            free = self._max_concurrency - len(self._in_hand)
+            if free == 0:
+                self._freed.clear()
+                freed = group.create_task(_wait(self._freed))
+                await asyncio.wait((stopping, freed), return_when=asyncio.FIRST_COMPLETED)
+                freed.cancel()
+                continue
+            for claim in await self._claim(free, stopping):
+                self._start(claim, group, workplace)
+
+    async def _claim(self, limit: int, stopping: asyncio.Task[None]) -> list[AttemptedRollout]:
+        """Claim up to ``limit`` rollouts; a lost answer is asked for again under the same request id."""
+        request_id = f"{self.worker_id}-{next(self._claims)}"
+        for delay in delays():
+            try:
+                return await self._ask(request_id, limit, stopping)
+            except StoreUnavailableError as error:
+                log.warning(
+                    "the store is unavailable (%s): the runner %s waits for it", error, self.worker_id
+                )
+                await asyncio.wait((stopping,), timeout=delay)
+                if stopping.done():
+                    return []
+        raise AssertionError("delays() has no end")
+
+    async def _ask(self, request_id: str, limit: int, stopping: asyncio.Task[None]) -> list[AttemptedRollout]:
+        asking = asyncio.create_task(
+            self._store.dequeue_many_rollouts(
+                worker_id=self.worker_id,
+                limit=limit,
+                wait_seconds=CLAIM_WAIT_SECONDS,
+                request_id=request_id,
+                run_id=self._run_id,
+            )
+        )
+        try:
+            await asyncio.wait((asking, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asking.cancel()  # what a cancelled claim took goes back to the queue: the store sees to it
+        await asyncio.wait((asking,))
+        return [] if asking.cancelled() else asking.result()
+
+    def _start(self, claim: AttemptedRollout, group: asyncio.TaskGroup, workplace: Workplace) -> None:
+        attempt_id = claim.attempt.attempt_id
+        if attempt_id in self._in_hand:
+            return
+        self.stats.claimed += 1
+        task = group.create_task(self._work(claim, workplace), name=f"agl-attempt-{attempt_id}")
+        self._in_hand[attempt_id] = _Work(claim, task)
+        task.add_done_callback(lambda _: self._put_down(attempt_id))
+
+    def _put_down(self, attempt_id: str) -> None:
+        work = self._in_hand.pop(attempt_id)
+        self._freed.set()
+        if work.lost:
+            self.stats.superseded += 1
+        elif work.task.cancelled() or work.task.exception() is not None:
+            self._stopped.append(work.claim)
+
+    async def _work(self, claim: AttemptedRollout, workplace: Workplace) -> None:
+        outcome = await execute_attempt(claim, workplace)
+        await workplace.tracer.flush()
+        self._in_hand[claim.attempt.attempt_id].reporting = True
+        await self._report(claim, outcome)
+
+    async def _report(self, claim: AttemptedRollout, outcome: Outcome) -> None:
+        rollout_id, attempt_id = claim.attempt.rollout_id, claim.attempt.attempt_id
+        try:
+            await when_available(
+                lambda: self._store.update_attempt(
+                    rollout_id,
+                    attempt_id,
+                    status=outcome.status,
+                    worker_id=self.worker_id,
+                    reward=outcome.reward,
+                    reward_dimensions=outcome.dimensions or None,
+                    error=outcome.error,
+                ),
+                what=f"reporting rollout {rollout_id} attempt {attempt_id}",
+            )
+        except (ConflictError, NotFoundError) as error:
+            self.stats.superseded += 1
+            log.warning(
+                "the report of rollout %s attempt %s (%s) is dropped, the attempt is no longer this runner's: %s",
+                rollout_id,
+                attempt_id,
+                outcome.status,
+                error,
+            )
+        except StoreError as error:
+            if outcome.status == "failed":
+                raise
+            log.exception("the store refuses the report of rollout %s attempt %s", rollout_id, attempt_id)
+            await self._report(claim, Outcome(status="failed", error=error_info(error)))
+        else:
+            self._count(outcome)
+
+    def _count(self, outcome: Outcome) -> None:
+        if outcome.status == "succeeded":
+            self.stats.succeeded += 1
+            self.stats.without_reward += outcome.reward is None
+        else:
+            self.stats.failed[outcome.error.cause if outcome.error else outcome.status] += 1
+
+    async def _last_words(self) -> None:
+        """Hand back the rollouts that were stopped with the runner, and tell the store that nothing is in hand."""
+        try:
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                while self._stopped:
+                    await self._hand_back(self._stopped[-1])
+                    self._stopped.pop()
+                await self._heartbeat()
+        except (TimeoutError, StoreError) as error:
+            self.stats.superseded += len(self._stopped)
+            log.error(  # noqa: TRY400 - the store's answer says it all
+                "the store does not hear the runner %s (%s); rollouts that could not be handed back: %s",
+                self.worker_id,
+                error or "no answer in time",
+                ", ".join(claim.rollout.rollout_id for claim in self._stopped) or "none",
+            )
+
+    async def _hand_back(self, claim: AttemptedRollout) -> None:
+        rollout_id = claim.rollout.rollout_id
+        latest = await self._store.get_latest_attempt(rollout_id)
+        if (
+            latest is not None
+            and latest.attempt_id == claim.attempt.attempt_id
+            and latest.finished_at is None
+        ):
+            with suppress(ConflictError):
+                await self._store.update_rollout(rollout_id, status="requeuing")
+                self.stats.handed_back += 1
+                return
+        self.stats.superseded += 1
+
+    async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + self._heartbeat_seconds
+            await asyncio.sleep(self._heartbeat_seconds)
+            late = loop.time() - due
+            if late > self._heartbeat_seconds:
+                log.warning(
+                    "the event loop was blocked for %.1f s: an async agent makes blocking calls; "
+                    "make it a sync function, or use asyncio.to_thread",
+                    late,
+                )
+            await self._heartbeat()
+
+    async def _heartbeat(self) -> None:
+        try:
+            gone = await self._store.worker_heartbeat(
+                self.worker_id, attempts=list(self._in_hand), stats=self.stats.as_json()
+            )
+        except StoreUnavailableError as error:
+            log.warning("a heartbeat of the runner %s did not reach the store: %s", self.worker_id, error)
+            return
+        except NotFoundError:
+            await self._register()
+            return
+        for attempt_id in gone:
+            work = self._in_hand.get(attempt_id)
+            if work is not None and not work.reporting and not work.lost:
+                log.warning(
+                    "attempt %s is no longer this runner's (cancelled or timed out): it is stopped",
+                    attempt_id,
+                )
+                work.lost = True
+                work.task.cancel()
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
