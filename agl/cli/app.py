@@ -1,0 +1,145 @@
+"""The command line: one file a command, one error boundary, nothing heavy imported before a command runs."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from agl import __version__
+from agl.cli.run_folder import NEWEST
+from agl.errors import AglError
+
+INTERRUPTED = 130
+
+
+class Boundary(TyperGroup):
+    """The error boundary: whatever a command raises becomes one line on stderr and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command.
+
+        Exit codes: 0 done, 1 failed, 2 wrong settings or missing extra, 130 interrupted.
+        """
+        try:
+            return super().invoke(ctx)
+        except BaseException as raised:
+            error = _cause(raised)
+            if _is_of_parser(error):
+                raise
+            notes = list(dict.fromkeys([*getattr(raised, "__notes__", []), *getattr(error, "__notes__", [])]))
+            if not notes and not isinstance(error, AglError | KeyboardInterrupt):
+                traceback.print_exception(raised)
+            words, code = _ending(error)
+            line = " ".join(words.split())
+            print(f"agl: {line} ({'; '.join(notes)})" if notes else f"agl: {line}", file=sys.stderr)
+            raise typer.Exit(code) from None
+
+
+def _ending(error: BaseException) -> tuple[str, int]:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, AglError):
+        return str(error), error.exit_code
+    return f"{type(error).__name__}: {error}", 1
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The one error of a group that says most: an interrupt, else one of ours, else the first."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    causes = [_cause(inner) for inner in group.exceptions]
+    for kind in (KeyboardInterrupt, AglError):
+        for cause in causes:
+            if isinstance(cause, kind):
+                return cause
+    return causes[0]
+
+
+def _is_of_parser(error: BaseException) -> bool:
+    """Whether it is the command line parser's own, which knows how to end (``Usage: ...``, exit 2)."""
+    usage = hasattr(error, "show") and hasattr(error, "exit_code")
+    return usage or isinstance(error, typer.Exit | typer.Abort | SystemExit | GeneratorExit)
+
+
+class OptionalResume(TyperCommand):
+    """A command whose ``--resume`` may stand without a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give a ``--resume`` that an option, an override or nothing follows the value ``newest``."""
+        return super().parse_args(ctx, with_resume_value(args))
+
+
+def with_resume_value(args: list[str]) -> list[str]:
+    """Return the arguments with ``--resume`` completed to ``--resume newest`` where no run follows it."""
+    completed: list[str] = []
+    for argument, following in zip(args, [*args[1:], "--"], strict=True):
+        completed.append(argument)
+        if argument == "--resume" and (following.startswith(("-", "+", "~")) or "=" in following):
+            completed.append(NEWEST)
+    return completed
+
+
+app = typer.Typer(
+    cls=Boundary,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train and improve AI agents that already exist.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"agl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Train and improve AI agents that already exist."""
+
+
+@app.command(cls=OptionalResume)
+def train(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="OVERRIDES", help="Settings: +recipe=NAME algorithm=grpo seed=1"),
+    ] = None,
+    cfg: Annotated[bool, typer.Option("--cfg", help="Print the composed settings and exit.")] = False,
+    config_dir: Annotated[
+        Path | None, typer.Option("--config-dir", help="A further folder of config groups and recipes.")
+    ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option("--run-dir", help="Folder of this run; default runs/TIME-NAME.")
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume", metavar="[RUN]", help="Go on with a run: its folder or name, or the newest."
+        ),
+    ] = None,
+) -> None:
+    """Train an agent on tasks, as a recipe says.
+
+    For example: agl train +recipe=ppo_sql algorithm.iterations=20
+    """
+    from agl.cli import train as command
+
+    command.main(overrides or [], cfg=cfg, config_dir=config_dir, run_dir=run_dir, resume=resume)
+
+
+def main() -> None:
+    """Run the app with the process's arguments."""
+    app()

@@ -1,0 +1,126 @@
+"""A run's folder: claim a new one, find one to resume, keep others out of it, and the log in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import chain, count
+from pathlib import Path
+
+from agl.errors import AglError, ConfigError
+
+NEWEST = "newest"
+RUNS = Path("runs")
+LOCK_FILE = ".lock"
+SETTINGS_FILE = "settings.yaml"
+LOG_FILE = "agl.log"
+ENDING_FILE = "ending.txt"
+"""Written when a run has come to its end; a run without it can be resumed by ``--resume`` alone."""
+
+log = logging.getLogger(__name__)
+
+_CHATTY = ("httpx", "httpcore", "uvicorn.access", "openai", "urllib3")
+
+
+def unused(run_dir: Path) -> Path:
+    """Return the folder, or with ``-2``, ``-3``, ... behind its name where that is there already."""
+    numbered = (run_dir.with_name(f"{run_dir.name}-{number}") for number in count(2))
+    return next(folder for folder in chain([run_dir], numbered) if not folder.exists())
+
+
+def claim(run_dir: Path) -> None:
+    """Make the folder of a new run.
+
+    Raises:
+        ConfigError: there is a run in it, or it cannot be made.
+    """
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"run_dir {run_dir} cannot be made: {error.strerror}") from error
+    if (run_dir / SETTINGS_FILE).exists():
+        raise ConfigError(
+            f"run_dir {run_dir} holds a run; go on with --resume {run_dir}, or choose another folder"
+        )
+
+
+def abandon(run_dir: Path) -> None:
+    """Remove the folder of a run that never began; one in which anything but our first files lies is kept."""
+    first_files = {SETTINGS_FILE, LOG_FILE, LOCK_FILE}
+    if {path.name for path in run_dir.iterdir()} <= first_files:
+        for name in first_files:
+            (run_dir / name).unlink(missing_ok=True)
+        run_dir.rmdir()
+
+
+def to_resume(run: str) -> Path:
+    """Return the folder of the run to resume.
+
+    Args:
+        run: a folder, the name of one under ``runs/``, or ``newest``: of those that have not ended, the one begun last.
+
+    Raises:
+        ConfigError: there is no such run.
+    """
+    if run != NEWEST:
+        for folder in (Path(run), RUNS / run):
+            if (folder / SETTINGS_FILE).is_file():
+                return folder
+        raise ConfigError(
+            f"there is no run {run}: neither {Path(run)} nor {RUNS / run} has a {SETTINGS_FILE}"
+        )
+    begun = [path for path in RUNS.glob(f"*/{SETTINGS_FILE}") if not (path.parent / ENDING_FILE).exists()]
+    if not begun:
+        raise ConfigError(f"no run to resume: {RUNS.resolve()} has none that stopped before its end")
+    return max(begun, key=lambda path: path.stat().st_mtime).parent
+
+
+@contextmanager
+def locked(run_dir: Path) -> Generator[None]:
+    """Keep other commands out of the folder while the block runs; the system lets go when the process dies.
+
+    Raises:
+        ConfigError: another command is at work in it.
+    """
+    if find_spec("fcntl") is None:  # Windows
+        yield
+        return
+    import fcntl
+
+    with (run_dir / LOCK_FILE).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"another agl is at work in {run_dir}; end it or choose another folder"
+            ) from error
+        yield
+
+
+@contextmanager
+def logged(run_dir: Path) -> Generator[None]:
+    """Write the log to ``run_dir/agl.log`` while the block runs, the traceback of an unexpected error included."""
+    path = run_dir / LOG_FILE
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        yield
+    except AglError as error:
+        log.error("%s", error)  # noqa: TRY400 - expected: the message says it all
+        raise
+    except Exception as error:
+        log.exception("the command failed")
+        error.add_note(f"traceback in {path}")
+        raise
+    finally:
+        root.setLevel(level)
+        root.removeHandler(handler)
+        handler.close()

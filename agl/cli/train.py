@@ -1,0 +1,90 @@
+"""agl train: compose, check, build and fit; the run's folder holds all of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from agl.cli.run_folder import (
+    ENDING_FILE,
+    SETTINGS_FILE,
+    abandon,
+    claim,
+    locked,
+    logged,
+    to_resume,
+    unused,
+)
+from agl.config import Settings, build, check, compose, load_settings, masked, save_settings, settings_text
+from agl.errors import ConfigError
+
+
+def main(
+    overrides: Sequence[str], *, cfg: bool, config_dir: Path | None, run_dir: Path | None, resume: str | None
+) -> None:
+    """Train, or with ``cfg`` only print the settings.
+
+    Raises:
+        ConfigError: a mistake in the settings; nothing was started.
+    """
+    _calm_openmp()
+    if resume is None:
+        settings = _new(compose("train", overrides, config_dir=config_dir), run_dir)
+    elif run_dir is not None or config_dir is not None:
+        raise ConfigError(
+            "--resume starts from the run's own folder and settings; leave --run-dir and --config-dir out"
+        )
+    else:
+        settings = _resumed(to_resume(resume), overrides)
+    if cfg:
+        print(settings_text(settings), end="")
+        return
+    check(settings)
+    print("\n".join(_train(settings, resume=resume is not None)))
+
+
+def _new(settings: Settings, run_dir: Path | None) -> Settings:
+    """Fix the folder: the one asked for, or a dated one that no other run started in the same second has."""
+    if run_dir is not None:
+        return settings.with_values(run_dir=str(run_dir))
+    if "${now" in str(settings.raw.get("run_dir")):
+        return settings.with_values(run_dir=str(unused(Path(str(settings.values["run_dir"])))))
+    return settings
+
+
+def _resumed(folder: Path, overrides: Sequence[str]) -> Settings:
+    return load_settings(folder / SETTINGS_FILE, overrides).with_values(run_dir=str(folder))
+
+
+def _train(settings: Settings, *, resume: bool) -> list[str]:
+    """Run to the end and return the closing report."""
+    from agl.trainer import Trainer
+
+    trainer = build(settings, Trainer)
+    folder = Path(str(settings.values["run_dir"]))
+    if not resume:
+        claim(folder)
+    try:
+        with locked(folder), logged(folder):
+            save_settings(settings, folder / SETTINGS_FILE)
+            (folder / ENDING_FILE).unlink(missing_ok=True)
+            lines = trainer.fit(resume=resume, settings=masked(settings)).lines()
+            (folder / ENDING_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+            return lines
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(f"go on with: agl train --resume {folder}")
+        raise
+    except ConfigError:
+        if not resume:
+            abandon(folder)
+        raise
+
+
+def _calm_openmp() -> None:
+    """Let OpenMP's threads sleep where they wait; spinning they triple the CPU use of a busy machine.
+
+    Must be set before anything imports torch.
+    """
+    os.environ.setdefault("GOMP_SPINCOUNT", "0")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
