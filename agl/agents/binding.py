@@ -107,7 +107,12 @@ def check_function(function: Callable[..., object]) -> Mapping[str, inspect.Para
             f"{name} is a generator: it yields, and a rollout needs one result. Return the reward, "
             "and use emit_reward, emit_message or emit_object for what comes on the way"
         )
-    parameters = inspect.signature(function).parameters
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError as error:
+        raise ConfigError(
+            f"{name} does not say what parameters it takes: wrap it in a function of your own"
+        ) from error
     for parameter in parameters.values():
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise ConfigError(

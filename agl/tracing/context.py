@@ -1,7 +1,7 @@
 """The attempt that the running code belongs to: a context variable, never a global.
 
 It follows asyncio tasks, ``asyncio.to_thread`` and whatever else copies the context; the attempts of a process
-do not mix.
+do not mix. It is in OpenTelemetry's context too, which instrumented libraries carry into threads of their own.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
+from opentelemetry import context as otel_context
+from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Tracer as OtelTracer
 
@@ -53,16 +55,30 @@ class AttemptContext:
 _current: ContextVar[AttemptContext | None] = ContextVar("agl_attempt", default=None)
 
 
-def current_attempt() -> AttemptContext | None:
-    """Return the attempt that the caller runs in, None outside of any."""
-    return _current.get()
+_OTEL_KEY = "agl_attempt"
+
+
+def current_attempt(otel: Context | None = None) -> AttemptContext | None:
+    """Return the attempt that the caller runs in, None outside of any.
+
+    Args:
+        otel: where to look when the caller's own context knows of no attempt; None is OpenTelemetry's current context.
+    """
+    attempt = _current.get()
+    return (
+        attempt
+        if attempt is not None
+        else cast("AttemptContext | None", otel_context.get_value(_OTEL_KEY, otel))
+    )
 
 
 @contextmanager
 def entered(attempt: AttemptContext) -> Generator[AttemptContext]:
-    """Make ``attempt`` the current one of this task or thread, and of all that it starts."""
+    """Make ``attempt`` the current one here and in all that starts from here, in a fresh OpenTelemetry context."""
     token = _current.set(attempt)
+    otel_token = otel_context.attach(otel_context.set_value(_OTEL_KEY, attempt, Context()))
     try:
         yield attempt
     finally:
+        otel_context.detach(otel_token)
         _current.reset(token)

@@ -34,7 +34,7 @@ class AttemptSpanProcessor(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Mark the span with its attempt."""
-        attempt = current_attempt()
+        attempt = current_attempt(parent_context)
         if attempt is not None:
             self._sinks[attempt.sink.sink_id] = attempt.sink
             span.set_attributes(

@@ -10,7 +10,6 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Self
 
-from opentelemetry.context import Context
 from opentelemetry.sdk.trace import Tracer as SdkTracer
 from opentelemetry.trace import Span
 
@@ -73,7 +72,6 @@ class Tracer:
             entered(context),
             self._tracer.start_as_current_span(
                 ROLLOUT_SPAN,
-                context=Context(),
                 attributes=attributes,
                 set_status_on_exception=False,
                 record_exception=False,
