@@ -1,4 +1,6 @@
-"""Outcome: what a finished run tells its user: before and after, sample transcripts, where things are, what to do next."""
+"""Outcome: what a finished run tells its user: before and after, sample transcripts, where things are, what to do
+next.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +43,25 @@ class Outcome:
     def _results(self) -> list[str]:
         lines = ["Held-out reward (95% interval)"]
         for before, after in zip(self.result.before, self.result.after, strict=True):
-            label = before.name.removeprefix("val/").replace("reward_greedy", "greedy").replace("reward", "sampled")
-            lines.append(f"  {label:8} before {before.reward}   after {after.reward}   {after.reward.num_tasks} tasks")
+            label = (
+                before.name.removeprefix("val/")
+                .replace("reward_greedy", "greedy")
+                .replace("reward", "sampled")
+            )
+            lines.append(
+                f"  {label:8} before {before.reward}   after {after.reward}   {after.reward.num_tasks} tasks"
+            )
             bad = after.counts.bad
             if bad:
-                lines.append(f"           {bad} of {after.counts.enqueued} rollouts gave no reward and are not in the mean")
+                lines.append(
+                    f"           {bad} of {after.counts.enqueued} rollouts gave no reward: not in the mean"
+                )
         counts = self.result.counts
         failed = ", ".join(f"{cause} {count}" for cause, count in counts.failed.most_common()) or "0"
         lines.append(
             f"Training rollouts: {counts.enqueued} enqueued = {counts.succeeded} succeeded"
-            f" + {counts.failed.total()} failed + {counts.cancelled} cancelled;"
-            f" failed by cause: {failed}; without reward: {counts.without_reward}; without calls: {counts.without_calls}"
+            f" + {counts.failed.total()} failed + {counts.cancelled} cancelled; failed by cause: {failed};"
+            f" without reward: {counts.without_reward}; without calls: {counts.without_calls}"
         )
         return [*lines, *(f"Note: {line}" for line in self.result.diagnosis)]
 
@@ -75,7 +85,9 @@ class Outcome:
     def _next(self) -> list[str]:
         lines = ["", "Next", f"  agl train --resume {self.run_dir} algorithm.iterations=...     train on"]
         if self.result.policy_dir:
-            lines.append(f"  agl train +recipe=... policy.path={self.result.policy_dir}     start from this policy")
+            lines.append(
+                f"  agl train +recipe=... policy.path={self.result.policy_dir}     start from this policy"
+            )
         return lines
 
 

@@ -1,4 +1,6 @@
-"""Trainer: composes store, runner, proxy, engine, adapter, algorithm and learner, and runs them. What ``agl train`` builds."""
+"""Trainer: composes store, runner, proxy, engine, adapter, algorithm and learner, and runs them. What ``agl
+train`` builds.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from agl.proxy import LLMProxy
 from agl.runners.inline import InlineRunners
 from agl.store.base import LightningStore
 from agl.store.sqlite import SqliteLightningStore
-from agl.types import Policy
+from agl.types import Policy, RunStatus
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +100,7 @@ class Trainer:
             await self.store.add_run(
                 name=self.name, run_id=run_id, command="train", settings=settings, git_commit=_git_commit()
             )
-            status = "failed"
+            status: RunStatus = "failed"
             try:
                 await self.store.update_run(run_id, status="running")
                 if resume:
@@ -106,15 +108,18 @@ class Trainer:
                     log.info("resuming %s; %d attempts of the ended process are executed again", run_id, lost)
                 result = await self._run(run_id, train_tasks, val_tasks, resume=resume)
                 outcome = await outcome_of(result, store=self.store, run_dir=self.run_dir, name=self.name)
-                status = "succeeded"
-                return outcome
             except asyncio.CancelledError:
                 status = "interrupted"
                 raise
+            else:
+                status = "succeeded"
+                return outcome
             finally:
                 await asyncio.shield(self.store.update_run(run_id, status=status))
 
-    async def _run(self, run_id: str, train_tasks: list[Any], val_tasks: list[Any], *, resume: bool) -> RunResult:
+    async def _run(
+        self, run_id: str, train_tasks: list[Any], val_tasks: list[Any], *, resume: bool
+    ) -> RunResult:
         parts = Parts(
             store=self.store,
             engine=self.inference,
@@ -151,7 +156,9 @@ def _engine_for(policy: Policy | None) -> Engine:
 
 def _learner_for(policy: Policy | None, algorithm: Algorithm) -> Learner:
     if policy is None:
-        raise ConfigError(f"algorithm {type(algorithm).__name__} moves weights: set policy (a model to train)")
+        raise ConfigError(
+            f"algorithm {type(algorithm).__name__} moves weights: set policy (a model to train)"
+        )
     from agl.learners.torch.learner import TorchLearner
 
     return TorchLearner(policy=policy, critic="head")
@@ -169,6 +176,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def _git_commit() -> str | None:
     """The commit of the folder the command was started in, None outside a repository."""
     with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)  # noqa: S603, S607
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+        )
         return done.stdout.strip()
     return None

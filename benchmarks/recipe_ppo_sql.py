@@ -1,8 +1,9 @@
 """How much, and how fast, the recipe learns: `python benchmarks/recipe_ppo_sql.py`.
 
-For every seed and data split: measure the starter policy on fresh questions (the test split, never used to choose a setting)
-and on a held-out schema, train it with the recipe's defaults, measure again. Everything runs through `agl train`: store, runner,
-HTTP proxy, spans. Prints the curve by wall-clock and a table; writes benchmarks/results/recipe_ppo_sql.json.
+For every seed and data split: measure the starter policy on fresh questions (the test split, never used to choose a
+setting) and on a held-out schema, train it with the recipe's defaults, measure again. Everything runs through `agl
+train`: store, runner, HTTP proxy, spans. Prints the curve by wall-clock and a table; writes
+benchmarks/results/recipe_ppo_sql.json.
 """
 
 from __future__ import annotations
@@ -29,15 +30,23 @@ def agl_train(run_dir: Path, *overrides: str) -> tuple[list[dict[str, Any]], flo
     command = [sys.executable, "-m", "agl", "train", "--run-dir", str(run_dir), "+recipe=ppo_sql", *overrides]
     started = time.monotonic()
     done = subprocess.run(
-        [*command, "metrics.console=plain"], capture_output=True, text=True, check=False, env={**os.environ, "NO_COLOR": "1"}
+        [*command, "metrics.console=plain"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_COLOR": "1"},
     )
     seconds = time.monotonic() - started
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise SystemExit(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+        )
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()], seconds
 
 
-def measure(run_dir: Path, split: str, *, data_seed: int, number: int, policy: Path | None) -> dict[str, float]:
+def measure(
+    run_dir: Path, split: str, *, data_seed: int, number: int, policy: Path | None
+) -> dict[str, float]:
     """Return accuracy sampled at temperature 1 and greedy on the split, without training."""
     overrides = [
         "algorithm=baseline",
@@ -51,18 +60,28 @@ def measure(run_dir: Path, split: str, *, data_seed: int, number: int, policy: P
     return {name.removeprefix("val/"): metrics[0][name] for name in MEASURES}
 
 
-def one_run(folder: Path, *, algorithm: str, seed: int, data_seed: int, number: int, extra: list[str]) -> dict[str, Any]:
+def one_run(
+    folder: Path, *, algorithm: str, seed: int, data_seed: int, number: int, extra: list[str]
+) -> dict[str, Any]:
     """Measure, train, measure."""
-    before = {s: measure(folder / f"before-{s}", s, data_seed=data_seed, number=number, policy=None) for s in ("test", "schema")}
+    before = {
+        s: measure(folder / f"before-{s}", s, data_seed=data_seed, number=number, policy=None)
+        for s in ("test", "schema")
+    }
     metrics, seconds = agl_train(
         folder / "train", f"algorithm={algorithm}", f"seed={seed}", f"data.arguments.seed={data_seed}", *extra
     )
     policy = folder / "train" / "policy"
-    after = {s: measure(folder / f"after-{s}", s, data_seed=data_seed, number=number, policy=policy) for s in ("test", "schema")}
+    after = {
+        s: measure(folder / f"after-{s}", s, data_seed=data_seed, number=number, policy=policy)
+        for s in ("test", "schema")
+    }
     elapsed, curve = 0.0, []
     for line in metrics:
         elapsed += line.get("time/iteration_seconds", 0.0)
-        curve.append({"seconds": elapsed, **{k: line[k] for k in ("step", "train/reward", *MEASURES) if k in line}})
+        curve.append(
+            {"seconds": elapsed, **{k: line[k] for k in ("step", "train/reward", *MEASURES) if k in line}}
+        )
     row = {
         "algorithm": algorithm,
         "seed": seed,
@@ -85,16 +104,23 @@ def gain(row: dict[str, Any], split: str, name: str) -> float:
 
 def line_of(row: dict[str, Any]) -> str:
     """One run as a table row."""
-    cells = [f"{row['algorithm']:5} seed {row['seed']} split {row['data_seed']}  {row['train_seconds']:5.0f} s"]
+    cells = [
+        f"{row['algorithm']:5} seed {row['seed']} split {row['data_seed']}  {row['train_seconds']:5.0f} s"
+    ]
     for split in ("test", "schema"):
         for name, label in (("reward", "sampled"), ("reward_greedy", "greedy")):
-            cells.append(f"{split} {label} {row['before'][split][name]:.3f} -> {row['after'][split][name]:.3f}")
+            cells.append(
+                f"{split} {label} {row['before'][split][name]:.3f} -> {row['after'][split][name]:.3f}"
+            )
     return "  ".join(cells)
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Medians of the gains, and the worst of them."""
-    result: dict[str, float] = {"runs": len(rows), "train_seconds": median(row["train_seconds"] for row in rows)}
+    result: dict[str, float] = {
+        "runs": len(rows),
+        "train_seconds": median(row["train_seconds"] for row in rows),
+    }
     for split in ("test", "schema"):
         for name in ("reward", "reward_greedy"):
             gains = [gain(row, split, name) for row in rows]
@@ -118,7 +144,9 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     report: dict[str, Any] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        "commit": subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip(),
+        "commit": subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+        ).stdout.strip(),
         "questions": arguments.questions,
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -138,13 +166,22 @@ def main() -> None:
                     )
                     report |= {
                         "rows": rows,
-                        "summary": {a: summary(chosen) for a in arguments.algorithms if (chosen := [r for r in rows if r["algorithm"] == a])},
+                        "summary": {
+                            a: summary(chosen)
+                            for a in arguments.algorithms
+                            if (chosen := [r for r in rows if r["algorithm"] == a])
+                        },
                     }
                     RESULTS.mkdir(exist_ok=True)
                     (RESULTS / arguments.out).write_text(json.dumps(report, indent=1))
     for row in rows:
         print("\n" + line_of(row))
-        print("   " + "  ".join(f"{p['seconds']:.0f}s {p['train/reward']:.2f}" for p in row["curve"] if "train/reward" in p))
+        print(
+            "   "
+            + "  ".join(
+                f"{p['seconds']:.0f}s {p['train/reward']:.2f}" for p in row["curve"] if "train/reward" in p
+            )
+        )
     print(json.dumps(report["summary"], indent=1))
 
 

@@ -1,6 +1,6 @@
 """Write tests/data/verl_oracle.json: what verl's core algorithms say to seeded inputs, for tests that need no verl.
 
-    python scripts/make_verl_oracle.py        # in an environment with verl 0.9.1
+python scripts/make_verl_oracle.py        # in an environment with verl 0.9.1
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ B, T = 6, 9
 
 
 def tensor(values: np.ndarray) -> torch.Tensor:
+    """The values as a double tensor."""
     return torch.tensor(values, dtype=torch.float64)
 
 
@@ -38,15 +39,22 @@ new_values = values + rng.normal(size=(B, T)) * 0.4
 groups = np.array(["a", "a", "a", "b", "b", "b"], dtype=object)
 
 gae, gae_returns = core_algos.compute_gae_advantage_return(
-    token_level_rewards=tensor(rewards), values=tensor(values), response_mask=tensor(mask), gamma=0.97, lam=0.9
+    token_level_rewards=tensor(rewards),
+    values=tensor(values),
+    response_mask=tensor(mask),
+    gamma=0.97,
+    lam=0.9,
 )
 grpo, _ = core_algos.compute_grpo_outcome_advantage(
-    token_level_rewards=tensor(rewards), response_mask=tensor(mask), index=groups, norm_adv_by_std_in_grpo=True
+    token_level_rewards=tensor(rewards),
+    response_mask=tensor(mask),
+    index=groups,
+    norm_adv_by_std_in_grpo=True,
 )
-
 
 
 def policy_loss(dual_clip: float) -> float:
+    """Verl's clipped loss with that bound for negative advantages."""
     from verl.workers.config import ActorConfig
 
     config = ActorConfig(
@@ -93,9 +101,19 @@ oracle = {
     "advantages": advantages.tolist(),
     "returns": returns.tolist(),
     "new_values": new_values.tolist(),
-    "gae": {"gamma": 0.97, "lambda": 0.9, "advantages_whitened": gae.tolist(), "returns": gae_returns.tolist()},
+    "gae": {
+        "gamma": 0.97,
+        "lambda": 0.9,
+        "advantages_whitened": gae.tolist(),
+        "returns": gae_returns.tolist(),
+    },
     "grpo": grpo.tolist(),
-    "policy_loss": {"clip_low": 0.2, "clip_high": 0.28, "dual_clip_3": policy_loss(3.0), "dual_clip_1e9": policy_loss(1e9)},
+    "policy_loss": {
+        "clip_low": 0.2,
+        "clip_high": 0.28,
+        "dual_clip_3": policy_loss(3.0),
+        "dual_clip_1e9": policy_loss(1e9),
+    },
     "value_loss": {"value_clip": 0.2, "loss": float(value_loss)},
     "kl": kl,
 }

@@ -1,7 +1,8 @@
 """Triplets -> trajectories: calls whose token ids continue each other become one sequence.
 
-The rule is exact: a call is merged when its prompt ids begin with all ids of an earlier sequence of the same agent, asked at
-the same temperature. Otherwise a new sequence begins, so no token is trained that was not sampled in just that context.
+The rule is exact: a call is merged when its prompt ids begin with all ids of an earlier sequence of the same agent,
+asked at the same temperature. Otherwise a new sequence begins, so no token is trained that was not sampled in just
+that context.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@ import json
 import os
 import shutil
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from agl.errors import CheckpointError
 from agl.evaluation.counts import RolloutCounts
@@ -37,7 +38,7 @@ async def save_checkpoint(folder: Path, state: LoopState, learner: Learner, *, k
     (partial / "learner").mkdir(parents=True)
     await learner.save(partial / "learner")
     with (partial / STATE).open("w", encoding="utf-8") as file:
-        json.dump({"format": FORMAT, **asdict(state)}, file)
+        json.dump({"format": FORMAT, **_plain(state)}, file)
         file.flush()
         os.fsync(file.fileno())
     _sync(partial)
@@ -66,11 +67,17 @@ async def load_checkpoint(path: Path, learner: Learner) -> LoopState:
         if saved.pop("format") != FORMAT:
             raise CheckpointError(f"{path} was written by another version of agl; start a new run")
         counts = saved.pop("counts")
-        state = LoopState(counts=RolloutCounts(**{**counts, "failed": Counter(counts["failed"])}), **saved)
+        failed: Counter[str] = Counter(counts.pop("failed"))
+        state = LoopState(counts=RolloutCounts(failed=failed, **counts), **saved)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is not a complete checkpoint: {error}") from error
     await learner.load(path / "learner")
     return state
+
+
+def _plain(state: LoopState) -> dict[str, Any]:
+    counts = {field.name: getattr(state.counts, field.name) for field in fields(state.counts)}
+    return {"iteration": state.iteration, "counts": counts, "elapsed_seconds": state.elapsed_seconds}
 
 
 def _checkpoints(folder: Path) -> list[Path]:

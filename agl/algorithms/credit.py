@@ -6,11 +6,14 @@ import math
 from collections.abc import Sequence
 
 
-def group_advantages(rewards: Sequence[float], *, scale_by_std: bool = True, epsilon: float = 1e-6) -> list[float]:
+def group_advantages(
+    rewards: Sequence[float], *, scale_by_std: bool = True, epsilon: float = 1e-6
+) -> list[float]:
     """Return each reward minus its group's mean, divided by the group's standard deviation.
 
     Source: GRPO, arXiv:2402.03300, section 4.1.2 (outcome supervision), with the sample standard deviation (n - 1).
-    ``scale_by_std=False`` is Dr. GRPO, arXiv:2503.20783, section 3.2. A group without variance, or of one, gets zeros.
+    ``scale_by_std=False`` is Dr. GRPO, arXiv:2503.20783, section 3.2. A group without variance, or of one, gets
+    zeros.
     """
     if len(rewards) < 2:
         return [0.0] * len(rewards)
@@ -41,7 +44,8 @@ def generalized_advantages(
 
 
 def whitened(advantages: Sequence[Sequence[float]], *, epsilon: float = 1e-8) -> list[list[float]]:
-    """Return the advantages shifted and scaled to mean 0 and sample standard deviation 1 over all steps of all episodes.
+    """Return the advantages shifted and scaled to mean 0 and sample standard deviation 1 over all steps of all
+    episodes.
 
     Fewer than two steps, or steps that are all equal, are only shifted.
     """

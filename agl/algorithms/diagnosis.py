@@ -26,7 +26,9 @@ def diagnose(history: Sequence[dict[str, float]]) -> list[str]:
         )
     lengths = [v["samples/tokens_per_rollout"] for v in history if "samples/tokens_per_rollout" in v]
     if len(lengths) >= 4 and lengths[-1] < 0.25 * lengths[0]:
-        lines.append(f"answers shrank from {lengths[0]:.0f} to {lengths[-1]:.0f} tokens a rollout: look at transcripts")
+        lines.append(
+            f"answers shrank from {lengths[0]:.0f} to {lengths[-1]:.0f} tokens a rollout: look at transcripts"
+        )
     enqueued = sum(values.get("rollouts/enqueued", 0.0) for values in last)
     trained = sum(
         values.get("rollouts/succeeded", 0.0)
@@ -36,5 +38,7 @@ def diagnose(history: Sequence[dict[str, float]]) -> list[str]:
         for values in last
     )
     if enqueued and trained / enqueued < 0.7:
-        lines.append(f"only {trained / enqueued:.0%} of the rollouts could be learned from: see the counters by cause")
+        lines.append(
+            f"only {trained / enqueued:.0%} of the rollouts could be learned from: see the counters by cause"
+        )
     return lines

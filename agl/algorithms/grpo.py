@@ -1,8 +1,8 @@
 """GRPO: the reward against the mean of its group, no critic.
 
-Source: arXiv:2402.03300. Differences: the baseline is over rollouts, not over calls, so a rollout with many calls does not weigh
-more in its group; groups whose rewards are all equal are left out and counted; ``scale_by_std=false`` is Dr. GRPO
-(arXiv:2503.20783).
+Source: arXiv:2402.03300. Differences: the baseline is over rollouts, not over calls, so a rollout with many calls
+    does not weigh more in its group; groups whose rewards are all equal are left out and counted;
+    ``scale_by_std=false`` is Dr. GRPO (arXiv:2503.20783).
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class GRPO(OnPolicyAlgorithm):
     def __post_init__(self) -> None:
         OnPolicyAlgorithm.__post_init__(self)
         if self.group_size < 2:
-            raise ConfigError(f"group_size={self.group_size}: GRPO compares rollouts of one task, so it needs at least 2")
+            raise ConfigError(
+                f"group_size={self.group_size}: GRPO compares rollouts of one task, so it needs at least 2"
+            )
 
     def loss(self) -> PolicyLoss:
         """The clipped surrogate."""
@@ -64,4 +66,7 @@ class GRPO(OnPolicyAlgorithm):
                     for trajectory in rollout.trajectories
                 ]
         fraction = flat_groups / len(batch.groups) if batch.groups else 0.0
-        return samples, {"groups/zero_variance": fraction, "groups/used": float(len(batch.groups) - flat_groups)}
+        return samples, {
+            "groups/zero_variance": fraction,
+            "groups/used": float(len(batch.groups) - flat_groups),
+        }

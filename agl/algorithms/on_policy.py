@@ -1,7 +1,8 @@
 """The on-policy loop that PPO and GRPO share: sample, give credit, update, publish, evaluate, save.
 
-Everything random follows from the seed and the iteration, and rollouts carry ids made from both. So a resumed run finds the
-rollouts of its unfinished iterations in the store, learns from the very same tokens, and samples only what is missing.
+Everything random follows from the seed and the iteration, and rollouts carry ids made from both. So a resumed run
+finds the rollouts of its unfinished iterations in the store, learns from the very same tokens, and samples only
+what is missing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from agl.algorithms.diagnosis import diagnose
 from agl.algorithms.preflight import preflight
 from agl.algorithms.sampling import Batch, GroupRequest, check_bad_fraction, rollout_seed, sample_groups
 from agl.data import tasks_of_iteration
-from agl.errors import CheckpointError, ConfigError
+from agl.errors import ConfigError
 from agl.evaluation.counts import RolloutCounts
 from agl.evaluation.evaluate import Evaluation, evaluate
 from agl.learners.base import Learner
@@ -79,7 +80,15 @@ class OnPolicyAlgorithm(ABC):
     minibatch_rollouts: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "tasks_per_iteration", "group_size", "max_tokens", "epochs", "save_every", "keep_checkpoints"):
+        for name in (
+            "iterations",
+            "tasks_per_iteration",
+            "group_size",
+            "max_tokens",
+            "epochs",
+            "save_every",
+            "keep_checkpoints",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
         if self.evaluate_every < 0:
@@ -114,8 +123,8 @@ class OnPolicyAlgorithm(ABC):
         learner = context.learner
         if learner is None or not context.policy.trainable:
             raise ConfigError(
-                f"algorithm {type(self).__name__} moves weights: it needs a learner and an engine that takes new weights"
-                " (learner=torch inference=transformers)"
+                f"algorithm {type(self).__name__} moves weights: it needs a learner and an engine that takes"
+                " new weights (learner=torch inference=transformers)"
             )
         return await _Loop(settings=self, context=context, learner=learner).run()
 
@@ -136,7 +145,9 @@ class OnPolicyAlgorithm(ABC):
         """Request parameters of each evaluation, by metric name."""
         sampled = {"temperature": 1.0, "top_p": 1.0, "max_tokens": self.max_tokens}
         named = {"val/reward": sampled}
-        return named | ({"val/reward_greedy": {**sampled, "temperature": 0.0}} if self.evaluate_greedy else {})
+        return named | (
+            {"val/reward_greedy": {**sampled, "temperature": 0.0}} if self.evaluate_greedy else {}
+        )
 
 
 @dataclass(kw_only=True)
@@ -189,7 +200,9 @@ class _Loop:
             return None
         saved = newest_checkpoint(self._checkpoint_folder)
         if saved is None:
-            log.warning("no checkpoint in %s yet: starting over from the first policy", self._checkpoint_folder)
+            log.warning(
+                "no checkpoint in %s yet: starting over from the first policy", self._checkpoint_folder
+            )
         return saved
 
     async def _iterate(self, iteration: int) -> list[Evaluation]:
@@ -237,14 +250,14 @@ class _Loop:
 
     async def _sample(self, iteration: int) -> Batch:
         context, settings = self.context, self.settings
-        chosen = tasks_of_iteration(
+        places = tasks_of_iteration(
             len(context.train_tasks), settings.tasks_per_iteration, iteration, seed=context.seed
         )
         groups = [
             GroupRequest(
-                group_id=f"{context.run_id}-i{iteration}-g{position}", task=context.train_tasks[index]
+                group_id=f"{context.run_id}-i{iteration}-g{position}", task=context.train_tasks[chosen.index]
             )
-            for position, (_epoch, index) in enumerate(chosen)
+            for position, chosen in enumerate(places)
         ]
         batch, rollouts = await sample_groups(
             context.store,
@@ -320,7 +333,9 @@ def _metrics_of(evaluations: Sequence[Evaluation]) -> dict[str, float]:
     return values
 
 
-def _metrics_of_batch(batch: Batch, samples: Sequence[TrainingSample], totals: RolloutCounts) -> dict[str, float]:
+def _metrics_of_batch(
+    batch: Batch, samples: Sequence[TrainingSample], totals: RolloutCounts
+) -> dict[str, float]:
     rollouts = batch.rollouts
     values = batch.counts.metrics()
     values |= {f"total/{name}": value for name, value in totals.metrics().items()}

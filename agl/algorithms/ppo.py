@@ -1,8 +1,9 @@
 """PPO: the clipped surrogate with a learned critic and generalized advantages.
 
-Source: PPO, arXiv:1707.06347, equation 7, with GAE, arXiv:1506.02438. Differences from the textbook: an episode is a whole
-rollout (the sampled tokens of all its calls, in order; what the environment wrote between them is state, not action); the
-reward comes at its last token, or, with ``call_rewards``, at the end of each call; advantages are whitened over the iteration.
+Source: PPO, arXiv:1707.06347, equation 7, with GAE, arXiv:1506.02438. Differences from the textbook: an episode is
+    a whole rollout (the sampled tokens of all its calls, in order; what the environment wrote between them is
+    state, not action); the reward comes at its last token, or, with ``call_rewards``, at the end of each call;
+    advantages are whitened over the iteration.
 """
 
 from __future__ import annotations
@@ -104,7 +105,10 @@ def _sampled(trajectory: Trajectory) -> list[int]:
 
 
 def _samples(
-    rollout: SampledRollout, advantages: Sequence[float], returns: Sequence[float], value_of: dict[int, list[float]]
+    rollout: SampledRollout,
+    advantages: Sequence[float],
+    returns: Sequence[float],
+    value_of: dict[int, list[float]],
 ) -> list[TrainingSample]:
     """Lay the rollout's steps back over its sequences."""
     samples: list[TrainingSample] = []
@@ -112,10 +116,10 @@ def _samples(
     for trajectory in rollout.trajectories:
         positions = _sampled(trajectory)
         length = len(trajectory.token_ids)
-        advantages_T, returns_T = [0.0] * length, [0.0] * length
+        credit, targets = [0.0] * length, [0.0] * length
         for offset, position in enumerate(positions):
-            advantages_T[position] = advantages[start + offset]
-            returns_T[position] = returns[start + offset]
+            credit[position] = advantages[start + offset]
+            targets[position] = returns[start + offset]
         start += len(positions)
         samples.append(
             TrainingSample(
@@ -123,10 +127,10 @@ def _samples(
                 token_ids=trajectory.token_ids,
                 loss_mask=trajectory.loss_mask,
                 old_logprobs=trajectory.logprobs,
-                advantages=advantages_T,
+                advantages=credit,
                 temperature=trajectory.temperature,
                 policy_version=trajectory.policy_version,
-                returns=returns_T,
+                returns=targets,
                 old_values=value_of[id(trajectory)],
             )
         )

@@ -37,7 +37,9 @@ async def preflight(context: RunContext, *, sampling: Mapping[str, Any], config:
     )
     succeeded = [rollout for rollout in rollouts if rollout.status == "succeeded"]
     if not succeeded:
-        raise RunStoppedError(f"preflight: none of {len(rollouts)} rollouts succeeded; the first: {first_cause(rollouts)}")
+        raise RunStoppedError(
+            f"preflight: none of {len(rollouts)} rollouts succeeded; the first: {first_cause(rollouts)}"
+        )
     if all(rollout.reward is None for rollout in succeeded):
         raise RunStoppedError(f"preflight: {first_cause(succeeded)}")
     if batch.num_calls == 0:
@@ -47,10 +49,13 @@ async def preflight(context: RunContext, *, sampling: Mapping[str, Any], config:
         )
     if not batch.rollouts:
         causes = ", ".join(f"{cause} ({count})" for cause, count in batch.dropped.items())
-        raise RunStoppedError(f"preflight: no call has exact token ids to learn from: {causes or 'nothing recorded'}")
+        raise RunStoppedError(
+            f"preflight: no call has exact token ids to learn from: {causes or 'nothing recorded'}"
+        )
     first = batch.rollouts[0]
     failed = f", {batch.counts.failed.total()} of {len(rollouts)} failed" if batch.counts.failed else ""
     context.metrics.note(
         f"preflight: {batch.num_calls} calls in {len(succeeded)} rollouts, {batch.num_exact} with exact ids,"
-        f" first reward {first.reward:g}, {sum(len(r.trajectories) for r in batch.rollouts)} sequences after merging{failed}"
+        f" first reward {first.reward:g},"
+        f" {sum(len(r.trajectories) for r in batch.rollouts)} sequences after merging{failed}"
     )

@@ -64,8 +64,10 @@ class GroupRequest:
 
 
 def rollout_seed(seed: int, place: str) -> int:
-    """Return the seed of everything that is sampled in one rollout: the same at this place of every run with that seed."""
-    return Random(f"{seed}/{place}").getrandbits(31)  # noqa: S311 - reproducible, not secret
+    """Return the seed of everything that is sampled in one rollout: the same at this place of every run with that
+    seed.
+    """
+    return Random(f"{seed}/{place}").getrandbits(31)
 
 
 async def sample_groups(

@@ -18,7 +18,8 @@ class ServedPolicy:
         store: where resources versions are published.
         proxy_url: the root of the proxy in front of the engine.
         run_id: whose resources these are.
-        new_id: makes a short unique text; resources of an earlier process of the same run point to a proxy that is gone.
+        new_id: makes a short unique text; resources of an earlier process of the same run point to a proxy that is
+            gone.
         resource_name: the name under which agents get the model.
         api_key: what agents send to the proxy.
     """

@@ -46,11 +46,7 @@ class RolloutCounts:
     def bad(self) -> int:
         """Rollouts that nothing can be learned from, whatever the reason."""
         return (
-            self.failed.total()
-            + self.cancelled
-            + self.without_reward
-            + self.without_calls
-            + self.untrainable
+            self.failed.total() + self.cancelled + self.without_reward + self.without_calls + self.untrainable
         )
 
     def metrics(self) -> dict[str, float]:

@@ -77,4 +77,6 @@ async def evaluate(
 
 
 def _rewards(rollouts: Sequence[Rollout]) -> list[float]:
-    return [rollout.reward for rollout in rollouts if rollout.status == "succeeded" and rollout.reward is not None]
+    return [
+        rollout.reward for rollout in rollouts if rollout.status == "succeeded" and rollout.reward is not None
+    ]

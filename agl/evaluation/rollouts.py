@@ -20,8 +20,9 @@ async def run_rollouts(
 ) -> list[Rollout]:
     """Enqueue, wait until every rollout is terminal, and return them in the order of the requests.
 
-    Requests carry their rollout ids, so that a resumed run gets back what is already done and runs only the rest. A rollout
-    left over from before that waits for resources of an ended process is pointed to the resources asked for now.
+    Requests carry their rollout ids, so that a resumed run gets back what is already done and runs only the rest. A
+    rollout left over from before that waits for resources of an ended process is pointed to the resources asked for
+    now.
     """
     rollouts = await store.enqueue_many_rollouts(requests)
     for rollout, request in zip(rollouts, requests, strict=True):

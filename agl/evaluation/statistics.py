@@ -35,8 +35,9 @@ class MeanReward:
 def mean_reward(rewards_by_task: Sequence[Sequence[float]], *, confidence: float = 0.95) -> MeanReward:
     """Return the mean of the task means with a normal interval clustered by task.
 
-    The standard error is that of the task means, sd / sqrt(tasks) (Miller 2024, arXiv:2411.00640, section 2.2, with equal
-    weights), so repeated rollouts of one task are not taken for independent evidence. Tasks without a reward are left out.
+    The standard error is that of the task means, sd / sqrt(tasks) (Miller 2024, arXiv:2411.00640, section 2.2, with
+    equal weights), so repeated rollouts of one task are not taken for independent evidence. Tasks without a reward
+    are left out.
     """
     means = [fmean(rewards) for rewards in rewards_by_task if rewards]
     num_rewards = sum(len(rewards) for rewards in rewards_by_task)

@@ -33,8 +33,8 @@ CHOICE_COUNT = "gen_ai.request.choice.count"
 ERROR_TYPE = "error.type"
 
 # What training needs of a call. Of choice 0; further choices carry ``.1``, ``.2``, ... behind the key.
-PROMPT_TOKEN_IDS = "agl.prompt_token_ids"  # noqa: S105 - a key, not a password
-RESPONSE_TOKEN_IDS = "agl.response_token_ids"  # noqa: S105 - a key, not a password
+PROMPT_TOKEN_IDS = "agl.prompt_token_ids"
+RESPONSE_TOKEN_IDS = "agl.response_token_ids"
 RESPONSE_LOGPROBS = "agl.response_logprobs"
 MISSING_IDS_CAUSE = "agl.missing_ids_cause"
 POLICY_VERSION = "agl.policy_version"

@@ -9,39 +9,44 @@ import base64
 import sys
 from array import array
 from collections.abc import Iterable
-from typing import Literal
 
 
 def packed_ids(ids: Iterable[int]) -> str:
     """Return token ids as base64 little-endian int32. OverflowError outside int32."""
-    return _packed("i", ids)
+    return _text(array("i", ids))
 
 
 def packed_floats(values: Iterable[float]) -> str:
     """Return floats as base64 little-endian float32."""
-    return _packed("f", values)
+    return _text(array("f", values))
 
 
 def ids_from_packed(text: str) -> list[int]:
     """Return the ids that ``packed_ids`` packed. ValueError when the text is not such."""
-    return _unpacked("i", text).tolist()
+    numbers: array[int] = array("i")
+    numbers.frombytes(_bytes(text))
+    return numbers.tolist()
 
 
 def floats_from_packed(text: str) -> list[float]:
     """Return the floats that ``packed_floats`` packed. ValueError when the text is not such."""
-    return _unpacked("f", text).tolist()
+    numbers: array[float] = array("f")
+    numbers.frombytes(_bytes(text))
+    return numbers.tolist()
 
 
-def _packed(code: Literal["i", "f"], values: Iterable[int] | Iterable[float]) -> str:
-    numbers = array(code, values)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return base64.b64encode(numbers.tobytes()).decode("ascii")
+def _text(numbers: array[int] | array[float]) -> str:
+    return base64.b64encode(_little_endian(numbers.tobytes())).decode("ascii")
 
 
-def _unpacked(code: Literal["i", "f"], text: str) -> array[int] | array[float]:
-    numbers = array(code)
-    numbers.frombytes(base64.b64decode(text, validate=True))
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers
+def _bytes(text: str) -> bytes:
+    return _little_endian(base64.b64decode(text, validate=True))
+
+
+def _little_endian(data: bytes) -> bytes:
+    """The bytes with every 4-byte number reversed on a big-endian machine, unchanged on others."""
+    if sys.byteorder == "little":
+        return data
+    swapped = array("i", data)
+    swapped.byteswap()
+    return swapped.tobytes()

@@ -60,8 +60,16 @@ class Weights(Record):
 
 
 def _kind(value: object) -> str:
-    kind = cast("dict[str, object]", value).get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
-    return kind if isinstance(kind, str) and kind in ("llm", "proxy_llm", "prompt_template", "weights") else "json"
+    kind = (
+        cast("dict[str, object]", value).get("kind")
+        if isinstance(value, dict)
+        else getattr(value, "kind", None)
+    )
+    return (
+        kind
+        if isinstance(kind, str) and kind in ("llm", "proxy_llm", "prompt_template", "weights")
+        else "json"
+    )
 
 
 Resource = Annotated[

@@ -36,8 +36,8 @@ class Triplet:
 class Trajectory:
     """The calls of one agent in one attempt whose token ids continue each other, merged into one sequence.
 
-    ``loss_mask`` is 1 exactly on the sampled tokens; ``logprobs`` is 0 elsewhere. ``call_ends`` holds, for each merged
-    call, the position after its last sampled token; ``call_rewards`` the call's own reward or None.
+    ``loss_mask`` is 1 exactly on the sampled tokens; ``logprobs`` is 0 elsewhere. ``call_ends`` holds, for each
+    merged call, the position after its last sampled token; ``call_rewards`` the call's own reward or None.
     """
 
     rollout_id: str
@@ -93,7 +93,9 @@ class PolicyLoss:
     value_coef: float = 1.0
     value_clip: float | None = None
     aggregation: Aggregation = "token_mean"
-    """``token_mean``: over all sampled tokens of a minibatch. ``rollout_mean``: mean over each rollout's tokens first, then over rollouts."""
+    """``token_mean``: over all sampled tokens of a minibatch. ``rollout_mean``: mean over each rollout's tokens
+    first, then over rollouts.
+    """
     epochs: int = 1
     minibatch_rollouts: int | None = None
     """Rollouts per optimizer step; None is all of them in one step."""
@@ -108,4 +110,6 @@ class UpdateReport:
     optimizer_steps: int
     policy_version: int
     metrics: dict[str, float] = field(default_factory=dict[str, float])
-    """loss, policy_loss, value_loss, kl, kl_reference, entropy, clip_fraction, grad_norm, learning_rate, tokens, seconds, ..."""
+    """loss, policy_loss, value_loss, kl, kl_reference, entropy, clip_fraction, grad_norm, learning_rate, tokens,
+    seconds, ...
+    """

@@ -31,7 +31,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("killed_behind", [1, 3])
-def test_a_killed_run_resumes_to_the_same_numbers(uninterrupted: Path, tmp_path: Path, killed_behind: int) -> None:
+def test_a_killed_run_resumes_to_the_same_numbers(
+    uninterrupted: Path, tmp_path: Path, killed_behind: int
+) -> None:
     run_dir = tmp_path / "killed"
     process = start_train(run_dir, *SMALL)
     wait_for_iteration(run_dir, killed_behind)

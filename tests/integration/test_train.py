@@ -36,7 +36,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_the_run_folder_has_everything(run: tuple[Path, str]) -> None:
     run_dir, _ = run
-    for name in ("settings.yaml", "store.sqlite", "metrics.jsonl", "agl.log", "policy/config.json", "policy/tokenizer.json"):
+    for name in (
+        "settings.yaml",
+        "store.sqlite",
+        "metrics.jsonl",
+        "agl.log",
+        "policy/config.json",
+        "policy/tokenizer.json",
+    ):
         assert (run_dir / name).is_file(), name
     assert list((run_dir / "checkpoints").glob("iteration-*/state.json"))
 
@@ -50,17 +57,23 @@ def test_the_ending_says_what_changed_where_it_is_and_what_to_do_next(run: tuple
     assert "--resume" in out
 
 
-def test_learner_and_engine_agree_on_every_sampled_token_before_the_first_update(run: tuple[Path, str]) -> None:
+def test_learner_and_engine_agree_on_every_sampled_token_before_the_first_update(
+    run: tuple[Path, str],
+) -> None:
     assert metrics_of(run[0])[1]["update/logprob_gap_first"] < 1e-4
 
 
 def test_grpo_is_one_override(tmp_path: Path) -> None:
-    code, _, err = finished(start_train(tmp_path / "grpo", *SMALL, "algorithm=grpo", "algorithm.iterations=1"))
+    code, _, err = finished(
+        start_train(tmp_path / "grpo", *SMALL, "algorithm=grpo", "algorithm.iterations=1")
+    )
     assert code == 0, err
     assert "groups/zero_variance" in metrics_of(tmp_path / "grpo")[1]
 
 
-def test_an_agent_that_raises_on_three_tasks_of_ten_is_counted_by_cause_and_never_rewarded(tmp_path: Path) -> None:
+def test_an_agent_that_raises_on_three_tasks_of_ten_is_counted_by_cause_and_never_rewarded(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "agent.py").write_text(FLAKY_AGENT)
     (tmp_path / "tasks.jsonl").write_text("".join(f'{{"number": {number}}}\n' for number in range(20)))
     code, out, err = finished(

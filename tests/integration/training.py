@@ -57,9 +57,7 @@ def metrics_of(run_dir: Path) -> dict[int, dict[str, Any]]:
     lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     return {
         line["step"]: {
-            name: value
-            for name, value in line.items()
-            if "/" in name and not name.startswith(MEASURED_TIME)
+            name: value for name, value in line.items() if "/" in name and not name.startswith(MEASURED_TIME)
         }
         for line in lines
     }

@@ -28,8 +28,14 @@ def test_a_too_long_sequence_is_dropped_and_counted() -> None:
 
 
 def test_missing_ids_are_counted_by_cause() -> None:
-    adapted = TracerTraceToTriplet().adapt([call_span(1, [1], [2], **{key.MISSING_IDS_CAUSE: "upstream_without_ids"})])
-    assert (adapted.num_calls, adapted.num_exact, dict(adapted.dropped)) == (1, 0, {"upstream_without_ids": 1})
+    adapted = TracerTraceToTriplet().adapt(
+        [call_span(1, [1], [2], **{key.MISSING_IDS_CAUSE: "upstream_without_ids"})]
+    )
+    assert (adapted.num_calls, adapted.num_exact, dict(adapted.dropped)) == (
+        1,
+        0,
+        {"upstream_without_ids": 1},
+    )
 
 
 def test_a_broken_agent_pattern_is_a_setting_error() -> None:

@@ -12,7 +12,12 @@ from agl.types import Triplet
 
 
 def triplet(
-    prompt: Sequence[int], response: Sequence[int], *, agent: str | None = None, temperature: float = 1.0, version: int = 0
+    prompt: Sequence[int],
+    response: Sequence[int],
+    *,
+    agent: str | None = None,
+    temperature: float = 1.0,
+    version: int = 0,
 ) -> Triplet:
     return Triplet(
         rollout_id="r",
@@ -59,14 +64,26 @@ def test_the_oldest_policy_version_counts() -> None:
     assert sequence.policy_version == 4
 
 
-@given(st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.lists(st.integers(0, 3), min_size=1, max_size=3)), max_size=6))
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 3), min_size=1, max_size=6),
+            st.lists(st.integers(0, 3), min_size=1, max_size=3),
+        ),
+        max_size=6,
+    )
+)
 def test_no_sampled_token_is_lost_or_trained_twice(calls: list[tuple[list[int], list[int]]]) -> None:
     sequences = trajectories_from_triplets([triplet(prompt, response) for prompt, response in calls])
-    assert sum(sum(sequence.loss_mask) for sequence in sequences) == sum(len(response) for _, response in calls)
+    assert sum(sum(sequence.loss_mask) for sequence in sequences) == sum(
+        len(response) for _, response in calls
+    )
     for sequence in sequences:
         assert len(sequence.token_ids) == len(sequence.loss_mask) == len(sequence.logprobs)
         assert all(
             logprob == -token
-            for token, mask, logprob in zip(sequence.token_ids, sequence.loss_mask, sequence.logprobs, strict=True)
+            for token, mask, logprob in zip(
+                sequence.token_ids, sequence.loss_mask, sequence.logprobs, strict=True
+            )
             if mask
         )

@@ -32,7 +32,9 @@ def test_calls_come_in_the_order_of_their_sequence_ids_not_of_arrival() -> None:
         ({key.RESPONSE_TOKEN_IDS: packed_ids([])}, "empty_response"),
     ],
 )
-def test_a_call_without_exact_ids_is_dropped_and_counted_by_its_cause(attributes: dict[str, str], cause: str) -> None:
+def test_a_call_without_exact_ids_is_dropped_and_counted_by_its_cause(
+    attributes: dict[str, str], cause: str
+) -> None:
     calls = calls_of_attempt([call_span(1, [1], [2, 3], **attributes), call_span(2, [4], [5])])
     assert calls.num_calls == 2
     assert dict(calls.dropped) == {cause: 1}
@@ -62,7 +64,11 @@ def test_failed_calls_are_not_calls() -> None:
 
 
 def test_only_the_named_agents_are_trained() -> None:
-    spans = [call_span(1, [1], [2], agent="writer"), call_span(2, [3], [4], agent="checker-2"), call_span(3, [5], [6])]
+    spans = [
+        call_span(1, [1], [2], agent="writer"),
+        call_span(2, [3], [4], agent="checker-2"),
+        call_span(3, [5], [6]),
+    ]
     assert [t.agent for t in calls_of_attempt(spans, agents=["writer"]).triplets] == ["writer"]
     assert [t.agent for t in calls_of_attempt(spans, agents=[r"checker-\d"]).triplets] == ["checker-2"]
     assert len(calls_of_attempt(spans).triplets) == 3

@@ -13,7 +13,9 @@ from agl.evaluation.counts import RolloutCounts
 from agl.types import PolicyLoss, PolicyWeights, TrainingSample, Trajectory, UpdateReport
 
 
-def trajectory(mask: Sequence[int], *, rollout_id: str = "r", rewards: Sequence[float | None] | None = None) -> Trajectory:
+def trajectory(
+    mask: Sequence[int], *, rollout_id: str = "r", rewards: Sequence[float | None] | None = None
+) -> Trajectory:
     """A sequence with this mask; token t is 10 + t; a call ends behind each run of ones."""
     ends = [t + 1 for t, bit in enumerate(mask) if bit and (t + 1 == len(mask) or not mask[t + 1])]
     return Trajectory(

@@ -36,7 +36,9 @@ def test_generalized_advantages_by_hand() -> None:
 def test_lambda_one_is_the_return_minus_the_value(steps: list[tuple[float, float]]) -> None:
     rewards, values = [r for r, _ in steps], [v for _, v in steps]
     expected = [sum(rewards[t:]) - values[t] for t in range(len(steps))]
-    assert generalized_advantages(rewards, values, gamma=1.0, gae_lambda=1.0) == pytest.approx(expected, abs=1e-9)
+    assert generalized_advantages(rewards, values, gamma=1.0, gae_lambda=1.0) == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 @given(st.lists(st.tuples(st.floats(-2, 2), st.floats(-2, 2)), min_size=1, max_size=12))
@@ -44,7 +46,9 @@ def test_lambda_zero_is_the_one_step_error(steps: list[tuple[float, float]]) -> 
     rewards, values = [r for r, _ in steps], [v for _, v in steps]
     following = [*values[1:], 0.0]
     expected = [r + 0.9 * n - v for r, v, n in zip(rewards, values, following, strict=True)]
-    assert generalized_advantages(rewards, values, gamma=0.9, gae_lambda=0.0) == pytest.approx(expected, abs=1e-9)
+    assert generalized_advantages(rewards, values, gamma=0.9, gae_lambda=0.0) == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 def test_whitened_advantages_have_mean_zero_and_deviation_one_over_all_episodes() -> None:

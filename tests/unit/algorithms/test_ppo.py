@@ -40,7 +40,10 @@ async def test_the_critic_is_the_baseline() -> None:
 
 async def test_call_rewards_credit_each_call() -> None:
     rollout = SampledRollout(
-        rollout_id="r", group_id="g", reward=9.0, trajectories=[trajectory([0, 1, 1, 0, 1], rewards=[2.0, None])]
+        rollout_id="r",
+        group_id="g",
+        reward=9.0,
+        trajectories=[trajectory([0, 1, 1, 0, 1], rewards=[2.0, None])],
     )
     ((sample,), _) = await PPO(gae_lambda=0.0, whiten=False, call_rewards=True).credit(
         batch_of([rollout]), ConstantCritic()
@@ -65,7 +68,9 @@ async def test_an_iteration_without_usable_rollouts_has_no_samples() -> None:
     assert await PPO().credit(batch_of(), ConstantCritic()) == ([], {})
 
 
-@pytest.mark.parametrize("settings", [{"gamma": 1.5}, {"gae_lambda": -0.1}, {"iterations": 0}, {"temperature": 0.0}])
+@pytest.mark.parametrize(
+    "settings", [{"gamma": 1.5}, {"gae_lambda": -0.1}, {"iterations": 0}, {"temperature": 0.0}]
+)
 def test_impossible_settings_are_refused_by_name(settings: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         PPO(**settings)  # type: ignore[arg-type]
