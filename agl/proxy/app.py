@@ -37,6 +37,7 @@ _MAX_HEADER_BYTES = 64 * 1024  # what h11 and most servers allow
 _MAX_DISCARDED = (
     8  # times the body limit: how much of a refused body is read so that the client sees the refusal
 )
+_BODY_SECONDS = 120.0  # longest wait for a request's body; a large one over a slow line takes less
 _STORE_SECONDS = 30.0  # longest wait for a span to become durable
 
 
@@ -67,10 +68,13 @@ class ProxyApp:
         self._writer = SpanWriter(store, timeout_seconds=_STORE_SECONDS)
         self._recent = RecentCalls()
         self._closing = False
+        self._reading: set[asyncio.Timeout] = set()
 
     async def close(self, *, grace_seconds: float) -> None:
         """Refuse new calls, let those in flight end within the time, cancel the rest, write what is left."""
         self._closing = True
+        for limit in self._reading:
+            limit.reschedule(asyncio.get_running_loop().time())
         in_flight = self._recent.in_flight()
         if in_flight:
             _, late = await asyncio.wait(in_flight, timeout=grace_seconds)
@@ -119,9 +123,7 @@ class ProxyApp:
         address = address_from_path(scope["method"], scope.get("raw_path") or scope["path"].encode())
         if address.endpoint == "models":
             return await self._models(address)
-        body = await self._read_body(receive, headers)
-        if self._closing:
-            raise CallRefusedError("the proxy is stopping", status=503, code="stopping")
+        body = await self._whole_body(receive, headers)
         return await self._chat(address, headers, body, receive)
 
     def _check_token(self, headers: dict[bytes, bytes]) -> None:
@@ -139,6 +141,24 @@ class ProxyApp:
             )
         models = [{"id": name, "object": "model", "created": 0, "owned_by": "agl"} for name in names]
         return _found({"object": "list", "data": models})
+
+    async def _whole_body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
+        """Return the body if it comes in time and before the proxy stops."""
+        try:
+            async with asyncio.timeout(_BODY_SECONDS) as limit:
+                self._reading.add(limit)
+                try:
+                    body = await self._read_body(receive, headers)
+                finally:
+                    self._reading.remove(limit)
+        except TimeoutError as error:
+            if not self._closing:
+                message = f"the request body did not arrive within {_BODY_SECONDS:g} s"
+                raise CallRefusedError(message, status=408, code="request_timeout") from error
+        else:
+            if not self._closing:
+                return body
+        raise CallRefusedError("the proxy is stopping", status=503, code="stopping")
 
     async def _read_body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
         """Return the whole body. One over the limit is read to its end, unkept, so that the client sees the refusal."""

@@ -168,7 +168,7 @@ class AsgiClient:
         parts = [body] if isinstance(body, bytes) else list(body)
 
         async def receive() -> dict[str, Any]:
-            if parts:
+            if parts and parts[0] is not None:
                 part = parts.pop(0)
                 return {"type": "http.request", "body": part, "more_body": bool(parts)}
             await self.left.wait()

@@ -255,6 +255,15 @@ async def test_a_client_that_leaves_before_its_body_is_complete_is_let_go(client
     assert upstream.requests == []
 
 
+async def test_a_body_that_never_ends_does_not_hold_up_the_stop(client, app, upstream):
+    sending = asyncio.create_task(client.request("POST", CHAT, [b"{", None]))
+    await asyncio.sleep(0)
+    await app.close(grace_seconds=0.0)
+    reply = await sending
+    assert (reply.status, reply.json["error"]["code"]) == (503, "stopping")
+    assert upstream.requests == []
+
+
 async def test_headers_over_the_limit_are_431(client):
     assert (await client.request("GET", "/health", headers={"x": "y" * 70_000})).status == 431
 
