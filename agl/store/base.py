@@ -1,7 +1,8 @@
 """LightningStore: the one async contract of the queue and the record.
 
-Every implementation passes ``tests/contract/test_store.py``. What comes back is a copy; unknown ids raise NotFoundError,
-illegal transitions ConflictError. The many-forms are the primitives; the single forms are written once, here.
+Every implementation passes ``tests/contract/test_store.py``. What comes back is a copy; unknown ids raise
+NotFoundError, illegal transitions ConflictError. The many-forms are the primitives; the single forms are written
+once, here.
 """
 
 from __future__ import annotations
@@ -64,13 +65,19 @@ class RolloutQueue(ABC):
         Args:
             worker_id: who claims; it need not be registered.
             limit: the most rollouts handed out.
-            wait_seconds: how long to wait for a first rollout when the queue is empty. Returns as soon as one is there.
+            wait_seconds: how long to wait for a first rollout when the queue is empty. Returns as soon as one is
+                there.
             request_id: makes the call idempotent: a repeat answers the same claim, as it stands now.
             run_id: only rollouts of this run.
         """
 
     async def dequeue_rollout(
-        self, *, worker_id: str, wait_seconds: float = 0.0, request_id: str | None = None, run_id: str | None = None
+        self,
+        *,
+        worker_id: str,
+        wait_seconds: float = 0.0,
+        request_id: str | None = None,
+        run_id: str | None = None,
     ) -> AttemptedRollout | None:
         """Claim one rollout, or return None when none came in time."""
         claimed = await self.dequeue_many_rollouts(
@@ -79,7 +86,9 @@ class RolloutQueue(ABC):
         return claimed[0] if claimed else None
 
     @abstractmethod
-    async def start_rollout(self, request: RolloutRequest, *, worker_id: str | None = None) -> AttemptedRollout:
+    async def start_rollout(
+        self, request: RolloutRequest, *, worker_id: str | None = None
+    ) -> AttemptedRollout:
         """Make a rollout and its first attempt at once, past the queue."""
 
     @abstractmethod
@@ -131,7 +140,9 @@ class RolloutQueue(ABC):
 
     @abstractmethod
     async def cancel_rollout(self, rollout_id: str) -> Rollout:
-        """Cancel a rollout and its attempt. Cancelling a cancelled rollout answers it; other terminal ones conflict."""
+        """Cancel a rollout and its attempt. Cancelling a cancelled rollout answers it; other terminal ones
+        conflict.
+        """
 
     @abstractmethod
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout:
@@ -163,7 +174,8 @@ class SpanLog(ABC):
     async def add_many_spans(self, spans: Sequence[Span]) -> list[Span]:
         """Store spans, all or none; a span id already stored in its trace is answered, not stored twice.
 
-        A span of a running attempt is a sign of life; a span of a finished or superseded one is history and changes nothing.
+        A span of a running attempt is a sign of life; a span of a finished or superseded one is history and changes
+        nothing.
 
         Raises:
             NotFoundError: a span names a rollout or attempt that does not exist.
@@ -175,7 +187,9 @@ class SpanLog(ABC):
 
     async def add_otel_span(self, rollout_id: str, attempt_id: str, span: Span) -> Span:
         """Store a span that came without its attempt."""
-        return await self.add_span(span.model_copy(update={"rollout_id": rollout_id, "attempt_id": attempt_id}))
+        return await self.add_span(
+            span.model_copy(update={"rollout_id": rollout_id, "attempt_id": attempt_id})
+        )
 
     @abstractmethod
     async def query_spans(self, query: SpanQuery) -> Page[Span]:
@@ -226,7 +240,8 @@ class WorkerRegistry(ABC):
         """Renew the worker and the attempts in its hands.
 
         Returns:
-            Those of ``attempts`` that are no longer the worker's to finish (cancelled, timed out, superseded, unknown).
+            Those of ``attempts`` that are no longer the worker's to finish (cancelled, timed out, superseded,
+            unknown).
         """
 
     @abstractmethod
@@ -263,7 +278,9 @@ class RunBook(ABC):
 
     @abstractmethod
     async def add_metrics(self, run_id: str, step: int, values: Mapping[str, float]) -> None:
-        """Store values of a step; a (name, step) stored again replaces its value, so that a resumed run rewrites its past."""
+        """Store values of a step; a (name, step) stored again replaces its value, so that a resumed run rewrites
+        its past.
+        """
 
     @abstractmethod
     async def query_metrics(self, query: MetricQuery) -> Page[MetricPoint]:
@@ -279,7 +296,9 @@ class LightningStore(RolloutQueue, SpanLog, ResourceBook, WorkerRegistry, RunBoo
 
     @abstractmethod
     async def health(self) -> dict[str, Any]:
-        """Return ``status``, the store's ``identity`` (a uuid made with the file or database) and ``schema_version``."""
+        """Return ``status``, the store's ``identity`` (a uuid made with the file or database) and
+        ``schema_version``.
+        """
 
     @abstractmethod
     async def open(self) -> None:
@@ -287,7 +306,9 @@ class LightningStore(RolloutQueue, SpanLog, ResourceBook, WorkerRegistry, RunBoo
 
     @abstractmethod
     async def close(self) -> None:
-        """Write what is left and let go. Waiters return with what they have; later calls raise StoreUnavailableError."""
+        """Write what is left and let go. Waiters return with what they have; later calls raise
+        StoreUnavailableError.
+        """
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -1,0 +1,128 @@
+"""The file: who owns it, whether it is ours and of which version, and connections to it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import uuid
+from importlib.resources import files
+from pathlib import Path
+
+import orjson
+
+from agl.errors import StoreError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x61676C31
+"""``agl1``: marks our files in the header of SQLite's format (https://www.sqlite.org/fileformat.html#application_id)."""
+CACHED_STATEMENTS = 512
+"""Inserts are prepared for each number of rows up to 64; the rest are fewer than 100 statements."""
+
+
+class Ownership:
+    """One process's exclusive hold of a store's file. The system lets go when the process dies, however it dies."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(f"{path}.lock")
+        self._descriptor: int | None = None
+
+    def take(self) -> None:
+        """Take hold.
+
+        Raises:
+            StoreError: another process (or another store of this one) has the file; says which.
+        """
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if fcntl is not None:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                owner = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+                os.close(descriptor)
+                file = str(self._path).removesuffix(".lock")
+                raise StoreError(
+                    f"{file} is open in process {owner}: end that process, give this one another file, "
+                    "or let both talk to one `agl store`"
+                ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
+        self._descriptor = descriptor
+
+    def let_go(self) -> None:
+        """Let others have the file. The lock file stays: removing it would let two processes own the store."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
+    """Return a connection that may wander between threads; transactions are explicit."""
+    db = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, cached_statements=CACHED_STATEMENTS, timeout=30.0
+    )
+    db.execute("PRAGMA temp_store = MEMORY")
+    db.create_function("json_equal", 2, json_equal, deterministic=True)
+    if read_only:
+        db.execute("PRAGMA query_only = ON")
+    return db
+
+
+def json_equal(one: str, other: str) -> bool:
+    """Return whether two JSON texts are the same value, whatever the order of keys."""
+    return orjson.loads(one) == orjson.loads(other)
+
+
+def open_database(path: str, *, now: float) -> sqlite3.Connection:
+    """Return the writer's connection to a new or existing store.
+
+    WAL with synchronous=NORMAL: a commit is in the system's hands when it returns, so that killing the process loses
+    nothing of it; a power cut may lose the last commits and never corrupts (https://www.sqlite.org/wal.html).
+
+    Raises:
+        StoreError: the file is not a store of ours, or one of a newer version.
+    """
+    db = connect(path)
+    try:
+        _check_ours(db, path)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        if db.execute("PRAGMA user_version").fetchone()[0] == 0:
+            _create(db, now)
+    except sqlite3.DatabaseError as error:
+        db.close()
+        raise StoreError(f"{path} cannot be opened as a store: {error}") from error
+    except StoreError:
+        db.close()
+        raise
+    return db
+
+
+def identity(db: sqlite3.Connection) -> str:
+    """Return the uuid that was made with the store."""
+    return str(db.execute("SELECT identity FROM identity").fetchone()[0])
+
+
+def _check_ours(db: sqlite3.Connection, path: str) -> None:
+    application = db.execute("PRAGMA application_id").fetchone()[0]
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if application != APPLICATION_ID and (tables or application or version):
+        raise StoreError(f"{path} is an SQLite file of another program: give the store a file of its own")
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} has schema version {version} and this agl knows {SCHEMA_VERSION}: open it with a newer agl"
+        )
+
+
+def _create(db: sqlite3.Connection, now: float) -> None:
+    schema = files("agl.store").joinpath("schema.sql").read_text(encoding="utf-8")
+    db.executescript(
+        f"BEGIN IMMEDIATE;\n{schema}\n"
+        f"PRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {SCHEMA_VERSION};\n"
+        f"INSERT INTO identity VALUES ('{uuid.uuid4()}', {now!r});\nCOMMIT;"
+    )

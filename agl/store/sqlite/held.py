@@ -1,0 +1,118 @@
+"""A rollout and its attempt in SQL: find them, and store what ``lifecycle`` made of them."""
+
+from __future__ import annotations
+
+from agl.errors import NotFoundError
+from agl.store import lifecycle
+from agl.store.sqlite.rows import (
+    ATTEMPT_COLUMNS,
+    ROLLOUT_COLUMNS,
+    attempt_from_row,
+    config_text,
+    error_text,
+    json_text,
+    rollout_from_row,
+)
+from agl.store.sqlite.writer import Transaction
+from agl.types import Attempt, AttemptedRollout, Rollout, RolloutConfig
+
+_UPDATE_ROLLOUT = (
+    "UPDATE rollout SET status = ?, resources_id = ?, config = ?, metadata = ?, priority = ?, reward = ?,"
+    " reward_dimensions = ?, error = ?, started_at = ?, finished_at = ?, num_attempts = ?, queue_position = ?"
+    " WHERE position = ?"
+)
+_INSERT_ATTEMPT = (
+    "INSERT INTO attempt (attempt_id, rollout, sequence_id, worker_id, status, started_at, last_heartbeat_at, lease,"
+    " deadline, request_id, position) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_UPDATE_ATTEMPT = (
+    "UPDATE attempt SET worker_id = ?, status = ?, last_heartbeat_at = ?, finished_at = ?, error = ?, lease = ?,"
+    " deadline = ?, ended_by = ? WHERE attempt_id = ?"
+)
+
+
+def find_rollout(transaction: Transaction, rollout_id: str) -> tuple[Rollout, int]:
+    """Return a rollout and its position. NotFoundError for an unknown id."""
+    row = transaction.row(f"SELECT {ROLLOUT_COLUMNS} FROM rollout r WHERE r.rollout_id = ?", (rollout_id,))
+    if row is None:
+        raise NotFoundError(f"no rollout has the id {rollout_id!r}")
+    return rollout_from_row(row), row[-1]
+
+
+def latest_attempt(transaction: Transaction, rollout_position: int, rollout_id: str) -> Attempt | None:
+    """Return a rollout's newest attempt."""
+    row = transaction.row(
+        f"SELECT {ATTEMPT_COLUMNS} FROM attempt a WHERE a.rollout = ? ORDER BY a.sequence_id DESC LIMIT 1",
+        (rollout_position,),
+    )
+    return None if row is None else attempt_from_row(rollout_id, row)
+
+
+def save_rollout(transaction: Transaction, position: int, old: Rollout, new: Rollout) -> None:
+    """Store what changed on a rollout; one that waits again joins the queue's end."""
+    place: int | None = None
+    if new.status in lifecycle.QUEUED:
+        if old.status in lifecycle.QUEUED:
+            found = transaction.row("SELECT queue_position FROM rollout WHERE position = ?", (position,))
+            assert found is not None
+            place = found[0]
+        else:
+            place = transaction.position()
+            transaction.arrived.append(new.run_id)
+    elif lifecycle.is_terminal(new.status) and not lifecycle.is_terminal(old.status):
+        transaction.finished.append(new.rollout_id)
+    values = (
+        new.status,
+        new.resources_id,
+        config_text(new.config),
+        json_text(new.metadata, f"metadata of rollout {new.rollout_id}"),
+        new.priority,
+        new.reward,
+        json_text(new.reward_dimensions, f"reward_dimensions of rollout {new.rollout_id}"),
+        error_text(new.error),
+        new.started_at,
+        new.finished_at,
+        new.num_attempts,
+        place,
+        position,
+    )
+    transaction.db.execute(_UPDATE_ROLLOUT, values)
+
+
+def insert_attempt(
+    transaction: Transaction, rollout_position: int, held: AttemptedRollout, request_id: str | None
+) -> None:
+    """Store a new attempt."""
+    attempt = held.attempt
+    values = (
+        attempt.attempt_id,
+        rollout_position,
+        attempt.sequence_id,
+        attempt.worker_id,
+        attempt.status,
+        attempt.started_at,
+        attempt.last_heartbeat_at,
+        attempt.lease,
+        lifecycle.deadline(held.rollout.config, attempt),
+        request_id,
+        transaction.position(),
+    )
+    transaction.db.execute(_INSERT_ATTEMPT, values)
+
+
+def save_attempt(
+    transaction: Transaction, config: RolloutConfig, attempt: Attempt, ended_by: str | None = None
+) -> None:
+    """Store what changed on an attempt."""
+    values = (
+        attempt.worker_id,
+        attempt.status,
+        attempt.last_heartbeat_at,
+        attempt.finished_at,
+        error_text(attempt.error),
+        attempt.lease,
+        lifecycle.deadline(config, attempt),
+        ended_by,
+        attempt.attempt_id,
+    )
+    transaction.db.execute(_UPDATE_ATTEMPT, values)

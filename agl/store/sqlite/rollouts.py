@@ -1,0 +1,239 @@
+"""Rollouts in SQL: enqueue, claim, change, cancel. What may happen is decided by ``lifecycle``."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from agl.errors import ConflictError
+from agl.store import lifecycle
+from agl.store.sqlite.held import find_rollout, insert_attempt, latest_attempt, save_attempt, save_rollout
+from agl.store.sqlite.resources import latest_resources_id, require_resources
+from agl.store.sqlite.rows import (
+    HELD_COLUMNS,
+    ROLLOUT_COLUMNS,
+    config_text,
+    held_from_row,
+    insert_rows,
+    json_list,
+    json_text,
+    rollout_from_row,
+)
+from agl.store.sqlite.writer import Transaction
+from agl.types import Attempt, AttemptedRollout, Rollout, RolloutRequest
+
+_INSERT = (
+    "INSERT INTO rollout (rollout_id, run_id, task, mode, group_id, resources_id, config, metadata, priority, status,"
+    " reward, reward_dimensions, error, created_at, started_at, finished_at, num_attempts, position, queue_position)"
+)
+_CLAIM = (
+    "UPDATE rollout SET status = ?, resources_id = ?, started_at = ?, num_attempts = ?, queue_position = NULL"
+    " WHERE position = ?"
+)
+_ORDER = "ORDER BY r.priority DESC, r.queue_position LIMIT ?"
+
+
+def enqueue(transaction: Transaction, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+    """Append to the queue; known ids are answered with the rollout that they named first."""
+    for resources_id in {request.resources_id for request in requests} - {None}:
+        require_resources(transaction, str(resources_id))
+    given = [request.rollout_id for request in requests if request.rollout_id is not None]
+    known = rollouts_by_id(transaction.db, given) if given else {}
+    answers: list[Rollout] = []
+    rows: list[tuple[object, ...]] = []
+    for request in requests:
+        rollout_id = request.rollout_id or transaction.new_id("ro")
+        rollout = known.get(rollout_id)
+        if rollout is None:
+            position = transaction.position()
+            row = _row_of(request, rollout_id, position, transaction.now)
+            rollout = known[rollout_id] = rollout_from_row(row)
+            rows.append((*row, position))
+        answers.append(rollout)
+    insert_rows(transaction.db, _INSERT, rows)
+    transaction.arrived.extend(row[1] for row in rows)  # pyright: ignore[reportArgumentType]
+    return answers
+
+
+def claim(
+    transaction: Transaction, *, worker_id: str, limit: int, request_id: str | None, run_id: str | None
+) -> list[AttemptedRollout]:
+    """Hand out up to ``limit`` queued rollouts; a known ``request_id`` of the worker answers its first claim."""
+    if request_id is not None:
+        claimed = transaction.rows(
+            f"SELECT {HELD_COLUMNS} FROM attempt a JOIN rollout r ON r.position = a.rollout"
+            " WHERE a.request_id = ? AND a.worker_id = ? ORDER BY a.position",
+            (request_id, worker_id),
+        )
+        if claimed:
+            return [held_from_row(row) for row in claimed]
+    if run_id is None:
+        rows = transaction.rows(
+            f"SELECT {ROLLOUT_COLUMNS} FROM rollout r WHERE r.queue_position IS NOT NULL {_ORDER}", (limit,)
+        )
+    else:
+        rows = transaction.rows(
+            f"SELECT {ROLLOUT_COLUMNS} FROM rollout r WHERE r.queue_position IS NOT NULL AND r.run_id = ? {_ORDER}",
+            (run_id, limit),
+        )
+    transaction.db.execute(
+        "UPDATE worker SET last_heartbeat_at = ? WHERE worker_id = ?", (transaction.now, worker_id)
+    )
+    latest: dict[str | None, str | None] = {}
+    held: list[AttemptedRollout] = []
+    for row in rows:
+        rollout = rollout_from_row(row)
+        if rollout.resources_id is None and rollout.run_id not in latest:
+            latest[rollout.run_id] = latest_resources_id(transaction, rollout.run_id)
+        held.append(
+            _hand_out(
+                transaction,
+                rollout,
+                row[-1],
+                worker_id=worker_id,
+                resources_id=latest.get(rollout.run_id),
+                request_id=request_id,
+            )
+        )
+    return held
+
+
+def unclaim(transaction: Transaction, held: Sequence[AttemptedRollout]) -> None:
+    """Take a claim back that nobody received: the attempts vanish and the rollouts keep their place in the queue."""
+    for one in held:
+        attempt, rollout = one.attempt, one.rollout
+        gone = transaction.row(
+            "DELETE FROM attempt WHERE attempt_id = ? AND status = 'preparing' AND next_span = 1 RETURNING rollout",
+            (attempt.attempt_id,),
+        )
+        if gone is None:
+            continue
+        retry = attempt.sequence_id > 1
+        transaction.db.execute(
+            "UPDATE rollout SET status = ?, num_attempts = ?, started_at = ?, queue_position = position"
+            " WHERE position = ?",
+            (
+                "requeuing" if retry else "pending",
+                attempt.sequence_id - 1,
+                rollout.started_at if retry else None,
+                gone[0],
+            ),
+        )
+        transaction.arrived.append(rollout.run_id)
+
+
+def start_rollout(
+    transaction: Transaction, request: RolloutRequest, worker_id: str | None
+) -> AttemptedRollout:
+    """Make a rollout and its first attempt at once."""
+    if request.rollout_id is not None and rollouts_by_id(transaction.db, [request.rollout_id]):
+        raise ConflictError(f"rollout {request.rollout_id} exists: use start_attempt to execute it")
+    if request.resources_id is not None:
+        require_resources(transaction, request.resources_id)
+    rollout_id = request.rollout_id or transaction.new_id("ro")
+    position = transaction.position()
+    row = _row_of(request, rollout_id, position, transaction.now)
+    insert_rows(transaction.db, _INSERT, [(*row, None)])
+    return _start(transaction, rollout_from_row(row), position, worker_id)
+
+
+def start_attempt(transaction: Transaction, rollout_id: str, worker_id: str | None) -> AttemptedRollout:
+    """Open a new attempt of a queued rollout."""
+    rollout, position = find_rollout(transaction, rollout_id)
+    return _start(transaction, rollout, position, worker_id)
+
+
+def change(transaction: Transaction, rollout_id: str, wanted: lifecycle.RolloutChange) -> Rollout:
+    """Change a rollout as ``lifecycle.changed`` says."""
+    rollout, position = find_rollout(transaction, rollout_id)
+    if wanted.resources_id is not None:
+        require_resources(transaction, wanted.resources_id)
+    attempt = latest_attempt(transaction, position, rollout_id)
+    new_rollout, new_attempt = lifecycle.changed(rollout, attempt, wanted, now=transaction.now)
+    return _store(transaction, position, rollout, new_rollout, attempt, new_attempt)
+
+
+def cancel(transaction: Transaction, rollout_id: str) -> Rollout:
+    """Cancel a rollout and its attempt."""
+    rollout, position = find_rollout(transaction, rollout_id)
+    attempt = latest_attempt(transaction, position, rollout_id)
+    new_rollout, new_attempt = lifecycle.cancelled(rollout, attempt, now=transaction.now)
+    return _store(transaction, position, rollout, new_rollout, attempt, new_attempt)
+
+
+def rollouts_by_id(db: sqlite3.Connection, rollout_ids: Sequence[str]) -> dict[str, Rollout]:
+    """Return those of the rollouts that exist."""
+    rows = db.execute(
+        f"SELECT {ROLLOUT_COLUMNS} FROM rollout r WHERE r.rollout_id IN (SELECT value FROM json_each(?))",
+        (json_list(rollout_ids),),
+    )
+    return {row[0]: rollout_from_row(row) for row in rows}
+
+
+def _store(
+    transaction: Transaction,
+    position: int,
+    old: Rollout,
+    new: Rollout,
+    old_attempt: Attempt | None,
+    new_attempt: Attempt | None,
+) -> Rollout:
+    if new_attempt is not None and new_attempt is not old_attempt:
+        save_attempt(transaction, new.config, new_attempt)
+    if new is not old:
+        save_rollout(transaction, position, old, new)
+    return new
+
+
+def _start(
+    transaction: Transaction, rollout: Rollout, position: int, worker_id: str | None
+) -> AttemptedRollout:
+    latest = latest_resources_id(transaction, rollout.run_id) if rollout.resources_id is None else None
+    return _hand_out(
+        transaction, rollout, position, worker_id=worker_id, resources_id=latest, request_id=None
+    )
+
+
+def _hand_out(
+    transaction: Transaction,
+    rollout: Rollout,
+    position: int,
+    *,
+    worker_id: str | None,
+    resources_id: str | None,
+    request_id: str | None,
+) -> AttemptedRollout:
+    held = lifecycle.claimed(
+        rollout,
+        attempt_id=transaction.new_id("at"),
+        worker_id=worker_id,
+        resources_id=resources_id,
+        now=transaction.now,
+    )
+    new = held.rollout
+    transaction.db.execute(_CLAIM, (new.status, new.resources_id, new.started_at, new.num_attempts, position))
+    insert_attempt(transaction, position, held, request_id)
+    return held
+
+
+def _row_of(request: RolloutRequest, rollout_id: str, position: int, now: float) -> tuple[object, ...]:
+    return (
+        rollout_id,
+        request.run_id,
+        json_text(request.task, f"task of rollout {rollout_id}"),
+        request.mode,
+        request.group_id,
+        request.resources_id,
+        config_text(request.config),
+        json_text(request.metadata, f"metadata of rollout {rollout_id}"),
+        request.priority,
+        "pending",
+        None,
+        "{}",
+        None,
+        now,
+        None,
+        None,
+        0,
+        position,
+    )

@@ -1,0 +1,195 @@
+"""Rows to records and back. Columns are listed once, in the order in which the records are built from them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from agl.errors import InvalidRequestError
+from agl.types import (
+    Attempt,
+    AttemptedRollout,
+    ErrorInfo,
+    Rollout,
+    RolloutConfig,
+    Span,
+    SpanEvent,
+    SpanLink,
+    SpanStatus,
+)
+
+ROLLOUT_COLUMNS = (
+    "r.rollout_id, r.run_id, r.task, r.mode, r.group_id, r.resources_id, r.config, r.metadata, r.priority, r.status,"
+    " r.reward, r.reward_dimensions, r.error, r.created_at, r.started_at, r.finished_at, r.num_attempts, r.position"
+)
+NUM_ROLLOUT_COLUMNS = 18
+ATTEMPT_COLUMNS = (
+    "a.attempt_id, a.sequence_id, a.worker_id, a.status, a.started_at, a.last_heartbeat_at, a.finished_at, a.error,"
+    " a.lease, a.ended_by, a.position"
+)
+HELD_COLUMNS = f"{ROLLOUT_COLUMNS}, {ATTEMPT_COLUMNS}"
+"""A rollout and one of its attempts."""
+SPAN_COLUMNS = (
+    "s.trace_id, s.span_id, s.parent_id, s.name, s.kind, s.status, s.attributes, s.events, s.links, s.resource,"
+    " s.start_time_ns, s.end_time_ns, r.rollout_id, a.attempt_id, s.sequence_id, s.attempt, s.position"
+)
+SPAN_TABLES = (
+    "span s LEFT JOIN rollout r ON r.position = s.rollout LEFT JOIN attempt a ON a.position = s.attempt"
+)
+NO_ATTEMPT = 0
+ROWS_AT_ONCE = 64
+"""Rows a statement. Each statement hands the interpreter lock over twice; 64 rows of a span have 1,088 parameters."""
+
+Row = tuple[Any, ...]
+
+
+def json_text(value: object, what: str) -> str:
+    """Return a value as JSON text.
+
+    Raises:
+        InvalidRequestError: it is not JSON.
+    """
+    try:
+        return orjson.dumps(value).decode("utf-8")
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(f"{what} is not JSON: {error}") from error
+
+
+def config_text(config: RolloutConfig) -> str:
+    """Return a rollout's config as stored."""
+    return config.model_dump_json()
+
+
+@lru_cache(maxsize=1024)
+def config_from_text(text: str) -> RolloutConfig:
+    """Return the config that is stored as this text. Shared by rollouts, for it is immutable."""
+    return RolloutConfig.model_validate_json(text)
+
+
+def error_text(error: ErrorInfo | None) -> str | None:
+    """Return an error as stored."""
+    return None if error is None else error.model_dump_json()
+
+
+def rollout_from_row(row: Row) -> Rollout:
+    """Return the rollout of ``ROLLOUT_COLUMNS``."""
+    return Rollout(
+        rollout_id=row[0],
+        run_id=row[1],
+        task=orjson.loads(row[2]),
+        mode=row[3],
+        group_id=row[4],
+        resources_id=row[5],
+        config=config_from_text(row[6]),
+        metadata=orjson.loads(row[7]),
+        priority=row[8],
+        status=row[9],
+        reward=row[10],
+        reward_dimensions=orjson.loads(row[11]),
+        error=None if row[12] is None else ErrorInfo.model_validate_json(row[12]),
+        created_at=row[13],
+        started_at=row[14],
+        finished_at=row[15],
+        num_attempts=row[16],
+    )
+
+
+def attempt_from_row(rollout_id: str, row: Row) -> Attempt:
+    """Return the attempt of ``ATTEMPT_COLUMNS``."""
+    return Attempt(
+        attempt_id=row[0],
+        rollout_id=rollout_id,
+        sequence_id=row[1],
+        worker_id=row[2],
+        status=row[3],
+        started_at=row[4],
+        last_heartbeat_at=row[5],
+        finished_at=row[6],
+        error=None if row[7] is None else ErrorInfo.model_validate_json(row[7]),
+        lease=row[8],
+    )
+
+
+def held_from_row(row: Row) -> AttemptedRollout:
+    """Return the rollout and attempt of ``HELD_COLUMNS``."""
+    return AttemptedRollout(
+        rollout=rollout_from_row(row), attempt=attempt_from_row(row[0], row[NUM_ROLLOUT_COLUMNS:])
+    )
+
+
+def span_from_row(row: Row) -> Span:
+    """Return the span of ``SPAN_COLUMNS``."""
+    return Span(
+        trace_id=hex_from_stored(row[0]),
+        span_id=hex_from_stored(row[1]),
+        parent_id=None if row[2] is None else hex_from_stored(row[2]),
+        name=row[3],
+        kind=row[4],
+        status=SpanStatus() if row[5] is None else SpanStatus.model_validate_json(row[5]),
+        attributes=orjson.loads(row[6]),
+        events=() if row[7] is None else tuple(SpanEvent(**event) for event in orjson.loads(row[7])),
+        links=() if row[8] is None else tuple(SpanLink(**link) for link in orjson.loads(row[8])),
+        resource={} if row[9] is None else orjson.loads(row[9]),
+        start_time_ns=row[10],
+        end_time_ns=row[11],
+        rollout_id=row[12],
+        attempt_id=row[13],
+        sequence_id=row[14] if row[15] != NO_ATTEMPT else None,
+    )
+
+
+def span_texts(span: Span) -> tuple[str | None, str, str | None, str | None, str | None]:
+    """Return status, attributes, events, links and resource as stored: JSON, or None for the default."""
+    what = f"span {span.span_id} ({span.name})"
+    status = span.status
+    return (
+        None if status.code == "unset" and status.description is None else status.model_dump_json(),
+        json_text(span.attributes, f"attributes of {what}"),
+        json_text([event.model_dump() for event in span.events], f"events of {what}")
+        if span.events
+        else None,
+        json_text([link.model_dump() for link in span.links], f"links of {what}") if span.links else None,
+        json_text(span.resource, f"resource of {what}") if span.resource else None,
+    )
+
+
+def stored_hex(text: str) -> bytes | str:
+    """Return a trace or span id as bytes where it is lower-case hex, which halves it; else as it is."""
+    if len(text) in (16, 32):
+        try:
+            packed = bytes.fromhex(text)
+        except ValueError:
+            return text
+        if packed.hex() == text:
+            return packed
+    return text
+
+
+def hex_from_stored(stored: bytes | str) -> str:
+    """Return the id that ``stored_hex`` stored."""
+    return stored.hex() if isinstance(stored, bytes) else stored
+
+
+@lru_cache(maxsize=1024)
+def _insert_sql(head: str, columns: int, rows: int, tail: str) -> str:
+    one = f"({','.join('?' * columns)})"
+    return f"{head} VALUES {','.join([one] * rows)} {tail}"
+
+
+def insert_rows(db: sqlite3.Connection, head: str, rows: Sequence[Sequence[Any]], *, tail: str = "") -> int:
+    """Insert rows, many a statement; return how many the table took (fewer with ``ON CONFLICT DO NOTHING``)."""
+    taken = 0
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        part = rows[start : start + ROWS_AT_ONCE]
+        sql = _insert_sql(head, len(part[0]), len(part), tail)
+        taken += db.execute(sql, [value for row in part for value in row]).rowcount
+    return taken
+
+
+def json_list(values: Iterable[str]) -> str:
+    """Return values for ``IN (SELECT value FROM json_each(?))``: one parameter for any number of values."""
+    return orjson.dumps(list(values)).decode("utf-8")

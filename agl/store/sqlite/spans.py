@@ -1,0 +1,189 @@
+"""Spans in SQL: numbered per attempt, stored once, kept whatever became of the attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agl.errors import InvalidRequestError, NotFoundError
+from agl.store import lifecycle
+from agl.store.sqlite.attempts import FIRST_SIGN
+from agl.store.sqlite.rows import (
+    NO_ATTEMPT,
+    SPAN_COLUMNS,
+    SPAN_TABLES,
+    config_from_text,
+    insert_rows,
+    span_from_row,
+    span_texts,
+    stored_hex,
+)
+from agl.store.sqlite.writer import Transaction
+from agl.types import AttemptStatus, RolloutConfig, Span
+
+_INSERT = (
+    "INSERT INTO span (position, trace_id, span_id, parent_id, rollout, attempt, run_id, sequence_id, name, kind,"
+    " status, attributes, events, links, resource, start_time_ns, end_time_ns)"
+)
+_ONCE = "ON CONFLICT (trace_id, span_id) DO NOTHING"
+_OWNER = (
+    "SELECT r.rollout_id, a.rollout, a.position, r.run_id, a.next_span, a.status, a.started_at, r.config"
+    " FROM attempt a JOIN rollout r ON r.position = a.rollout WHERE a.attempt_id = ?"
+)
+_SAVE_OPEN = (
+    "UPDATE attempt SET next_span = ?, status = 'running', last_heartbeat_at = ?, lease = ?, deadline = ?"
+    " WHERE position = ?"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Owner:
+    """Whose spans these are. Without an attempt: a span of a rollout, or of nobody."""
+
+    rollout_id: str | None = None
+    rollout: int | None = None
+    attempt: int = NO_ATTEMPT
+    run_id: str | None = None
+    next_span: int = 0
+    status: AttemptStatus = "cancelled"
+    started_at: float = 0.0
+    config: RolloutConfig | None = None
+    filled: set[int] = field(default_factory=set[int])
+    """Earlier allocated numbers that spans of this operation took."""
+
+    def number(self, transaction: Transaction, wanted: int | None) -> int:
+        """Return the span's number: the wanted one where it is free, else the next."""
+        if wanted is not None:
+            if wanted < 1:
+                raise InvalidRequestError(
+                    f"sequence_id {wanted}: the spans of an attempt are numbered from 1"
+                )
+            if wanted >= self.next_span:
+                self.next_span = wanted + 1
+                return wanted
+            if wanted not in self.filled and self._is_free(transaction, wanted):
+                self.filled.add(wanted)
+                return wanted
+        self.next_span += 1
+        return self.next_span - 1
+
+    def save(self, transaction: Transaction) -> None:
+        """Store the next number; for an open attempt this is a sign of life."""
+        if lifecycle.is_terminal(self.status):
+            transaction.db.execute(
+                "UPDATE attempt SET next_span = ? WHERE position = ?", (self.next_span, self.attempt)
+            )
+            return
+        assert self.config is not None
+        lease = lifecycle.lease_end(self.config, transaction.now)
+        due = lifecycle.next_deadline(self.config, started_at=self.started_at, lease=lease)
+        transaction.db.execute(_SAVE_OPEN, (self.next_span, transaction.now, lease, due, self.attempt))
+        if self.status == "preparing":
+            transaction.db.execute(FIRST_SIGN, (self.rollout,))
+
+    def _is_free(self, transaction: Transaction, wanted: int) -> bool:
+        taken = transaction.row(
+            "SELECT 1 FROM span WHERE rollout = ? AND attempt = ? AND sequence_id = ?",
+            (self.rollout, self.attempt, wanted),
+        )
+        return taken is None
+
+
+def add(transaction: Transaction, spans: Sequence[Span]) -> list[Span]:
+    """Store spans; those stored before are answered as they were. A span of an open attempt is a sign of life."""
+    texts = [span_texts(span) for span in spans]
+    owners = _find_owners(transaction, [(span.rollout_id, span.attempt_id) for span in spans])
+    rows: list[Sequence[Any]] = []
+    answers: list[Span] = []
+    for span, owner, (status, attributes, events, links, resource) in zip(spans, owners, texts, strict=True):
+        position = transaction.position()
+        number = None if owner.attempt == NO_ATTEMPT else owner.number(transaction, span.sequence_id)
+        rows.append(
+            (
+                position,
+                stored_hex(span.trace_id),
+                stored_hex(span.span_id),
+                None if span.parent_id is None else stored_hex(span.parent_id),
+                owner.rollout,
+                owner.attempt,
+                owner.run_id,
+                position if number is None else number,
+                span.name,
+                span.kind,
+                status,
+                attributes,
+                events,
+                links,
+                resource,
+                span.start_time_ns,
+                span.end_time_ns,
+            )
+        )
+        answers.append(span.model_copy(update={"rollout_id": owner.rollout_id, "sequence_id": number}))
+    _save_owners(transaction, owners)
+    if insert_rows(transaction.db, _INSERT, rows, tail=_ONCE) < len(rows):
+        answers = [_stored(transaction, row[1], row[2]) for row in rows]
+    return answers
+
+
+def sequence_ids(transaction: Transaction, attempts: Sequence[tuple[str, str]]) -> list[int]:
+    """Allocate the next number of each (rollout_id, attempt_id), in the order given."""
+    owners = _find_owners(transaction, attempts)
+    numbers = [owner.number(transaction, None) for owner in owners]
+    _save_owners(transaction, owners)
+    return numbers
+
+
+def _find_owners(transaction: Transaction, keys: Sequence[tuple[str | None, str | None]]) -> list[_Owner]:
+    """Return one owner a key; equal attempts share theirs."""
+    by_key: dict[tuple[str | None, str | None], _Owner] = {}
+    by_attempt: dict[str, _Owner] = {}
+    for key in dict.fromkeys(keys):
+        rollout_id, attempt_id = key
+        if attempt_id is None:
+            by_key[key] = _Owner() if rollout_id is None else _rollout_owner(transaction, rollout_id)
+            continue
+        owner = by_attempt.get(attempt_id) or _attempt_owner(transaction, attempt_id)
+        if rollout_id is not None and owner.rollout_id != rollout_id:
+            raise NotFoundError(f"rollout {rollout_id!r} has no attempt {attempt_id!r}")
+        by_key[key] = by_attempt[attempt_id] = owner
+    return [by_key[key] for key in keys]
+
+
+def _attempt_owner(transaction: Transaction, attempt_id: str) -> _Owner:
+    row = transaction.row(_OWNER, (attempt_id,))
+    if row is None:
+        raise NotFoundError(f"no attempt has the id {attempt_id!r}")
+    return _Owner(
+        rollout_id=row[0],
+        rollout=row[1],
+        attempt=row[2],
+        run_id=row[3],
+        next_span=row[4],
+        status=row[5],
+        started_at=row[6],
+        config=config_from_text(row[7]),
+    )
+
+
+def _rollout_owner(transaction: Transaction, rollout_id: str) -> _Owner:
+    row = transaction.row("SELECT position, run_id FROM rollout WHERE rollout_id = ?", (rollout_id,))
+    if row is None:
+        raise NotFoundError(f"no rollout has the id {rollout_id!r}")
+    return _Owner(rollout_id=rollout_id, rollout=row[0], run_id=row[1])
+
+
+def _save_owners(transaction: Transaction, owners: Sequence[_Owner]) -> None:
+    for owner in {id(owner): owner for owner in owners}.values():
+        if owner.attempt != NO_ATTEMPT:
+            owner.save(transaction)
+
+
+def _stored(transaction: Transaction, trace_id: bytes | str, span_id: bytes | str) -> Span:
+    row = transaction.row(
+        f"SELECT {SPAN_COLUMNS} FROM {SPAN_TABLES} WHERE s.trace_id = ? AND s.span_id = ?",
+        (trace_id, span_id),
+    )
+    assert row is not None, "the span was just inserted, or stopped the insert"
+    return span_from_row(row)
