@@ -75,7 +75,8 @@ class InlineRunners:
                 stop.set()
                 await _drained(running, self.drain_seconds)
         except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from failed
+            first = failed.exceptions[0]
+            raise first from first.__cause__  # as it was raised, without the group around it
 
 
 async def _drained(running: asyncio.Task[RunnerStats], seconds: float) -> None:

@@ -144,7 +144,8 @@ class LitAgentRunner:
                     await asyncio.wait([work.task for work in self._in_hand.values()])
                 heart.cancel()
         except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from failed
+            first = failed.exceptions[0]
+            raise first from first.__cause__  # as it was raised, without the group around it
         finally:
             await self._last_words()
         return self.stats
