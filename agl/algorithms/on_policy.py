@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -164,11 +165,18 @@ class _Loop:
     async def run(self) -> RunResult:
         context, settings = self.context, self.settings
         saved = self._checkpoint_to_resume()
-        self._progress("preflight", total=1)
-        await preflight(context, sampling=settings.train_sampling(), config=settings.rollout_config())
+        await preflight(
+            context,
+            sampling=settings.train_sampling(),
+            config=settings.rollout_config(),
+            on_progress=lambda done, total: self._progress("preflight", 0, done, total),
+        )
         before = await self._evaluate(0)
-        context.metrics.metrics(0, _metrics_of(before))
-        if saved is not None:
+        if context.resume:
+            context.metrics.rewind(_iteration_of(saved))
+        if saved is None:
+            await self._report(0, _metrics_of(before))
+        else:
             self.state = await load_checkpoint(saved, self.learner)
             await context.policy.load(await self.learner.weights())
             context.metrics.note(f"resumed behind iteration {self.state.iteration}")
@@ -192,10 +200,10 @@ class _Loop:
         )
 
     @property
-    def _checkpoint_folder(self) -> Any:
+    def _checkpoint_folder(self) -> Path:
         return self.context.run_dir / "checkpoints"
 
-    def _checkpoint_to_resume(self) -> Any:
+    def _checkpoint_to_resume(self) -> Path | None:
         if not self.context.resume:
             return None
         saved = newest_checkpoint(self._checkpoint_folder)
@@ -244,9 +252,12 @@ class _Loop:
             await save_checkpoint(
                 self._checkpoint_folder, self.state, self.learner, keep=settings.keep_checkpoints
             )
-        context.metrics.metrics(iteration, values)
-        await context.store.add_metrics(context.run_id, iteration, values)
+        await self._report(iteration, values)
         return evaluations
+
+    async def _report(self, iteration: int, values: dict[str, float]) -> None:
+        self.context.metrics.metrics(iteration, values)
+        await self.context.store.add_metrics(self.context.run_id, iteration, values)
 
     async def _sample(self, iteration: int) -> Batch:
         context, settings = self.context, self.settings
@@ -321,6 +332,11 @@ class _Loop:
                 " check dtype, attention and chat template of policy and engine",
                 gap,
             )
+
+
+def _iteration_of(checkpoint: Path | None) -> int:
+    """The iteration that the checkpoint stands behind; -1 without one, before every report."""
+    return -1 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
 
 
 def _metrics_of(evaluations: Sequence[Evaluation]) -> dict[str, float]:

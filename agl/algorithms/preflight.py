@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agl.algorithms.base import RunContext
@@ -15,7 +15,13 @@ NUM_TASKS = 4
 """An agent may fail on some tasks; it should not on the first four."""
 
 
-async def preflight(context: RunContext, *, sampling: Mapping[str, Any], config: RolloutConfig) -> None:
+async def preflight(
+    context: RunContext,
+    *,
+    sampling: Mapping[str, Any],
+    config: RolloutConfig,
+    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> None:
     """Run the first tasks once and report calls, exact ids, reward and sequences of one that succeeded.
 
     Raises:
@@ -34,6 +40,7 @@ async def preflight(context: RunContext, *, sampling: Mapping[str, Any], config:
         resources_id=await context.policy.resources_id("preflight", sampling),
         seed=context.seed,
         config=config,
+        on_progress=on_progress,
     )
     succeeded = [rollout for rollout in rollouts if rollout.status == "succeeded"]
     if not succeeded:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from training import SMALL, finished, metrics_of, resume_train, start_train
+from train_processes import SMALL, finished, metrics_of, resume_train, start_train
 
 
 def wait_for_iteration(run_dir: Path, iteration: int, *, timeout: float = 200) -> None:

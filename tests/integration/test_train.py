@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from training import SMALL, finished, metrics_of, start_train
+from train_processes import SMALL, finished, metrics_of, start_train
 
 FLAKY_AGENT = '''
 import agl

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from spans import call_span
+from recorded_spans import call_span
 
 from agl.adapters.trace import TracerTraceToTriplet
 from agl.errors import ConfigError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from spans import call_span
+from recorded_spans import call_span
 
 from agl.adapters.transcript import messages_from_spans, transcript
 from agl.types import attributes as key

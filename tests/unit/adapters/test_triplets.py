@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from spans import call_span, reward_span
+from recorded_spans import call_span, reward_span
 
 from agl.adapters.triplets import calls_of_attempt
 from agl.types import attributes as key

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from batches import ConstantCritic
+from sampled_batches import ConstantCritic
 
 from agl.algorithms.checkpoints import LoopState, load_checkpoint, newest_checkpoint, save_checkpoint
 from agl.errors import CheckpointError

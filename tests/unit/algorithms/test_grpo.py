@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from batches import ConstantCritic, batch_of, sampled
+from sampled_batches import ConstantCritic, batch_of, sampled
 
 from agl.algorithms.grpo import GRPO
 from agl.errors import ConfigError

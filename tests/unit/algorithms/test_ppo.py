@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from batches import ConstantCritic, batch_of, sampled, trajectory
+from sampled_batches import ConstantCritic, batch_of, sampled, trajectory
 
 from agl.algorithms.ppo import PPO
 from agl.algorithms.sampling import SampledRollout

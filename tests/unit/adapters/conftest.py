@@ -1,6 +1,0 @@
-"""The folder's span makers are importable from its tests."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,149 @@
+"""The loop: sample, credit, update, publish, evaluate, save; and go on after a stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from run_contexts import context_of
+from scripted_worker import Script
+
+from agl.algorithms.grpo import GRPO
+from agl.algorithms.ppo import PPO
+from agl.errors import ConfigError, RunStoppedError
+from agl.store.sqlite import InMemoryLightningStore, SqliteLightningStore
+from agl.types import AttemptedRollout, ProxyLLM
+
+SMALL = {"iterations": 3, "tasks_per_iteration": 2, "group_size": 2, "evaluate_every": 0, "save_every": 2}
+
+
+def reward_by_seed(claim: AttemptedRollout) -> Script:
+    """Rewards that differ within a group and are the same in every run."""
+    return Script(reward=float(claim.rollout.metadata["seed"] % 2))
+
+
+async def test_every_iteration_updates_publishes_and_reports(tmp_path: Path) -> None:
+    async with (
+        InMemoryLightningStore() as store,
+        context_of(store, tmp_path, reward_by_seed) as (context, notebook, learner, claimed),
+    ):
+        result = await PPO(**SMALL).run(context)  # type: ignore[arg-type]
+        assert [len(samples) for samples, _ in learner.updates] == [4, 4, 4]
+        assert context.policy.policy_version == 3
+        assert sorted(notebook.values) == [0, 1, 2, 3]
+        assert notebook.values[3]["total/rollouts/enqueued"] == result.counts.enqueued == 12
+        assert notebook.values[3]["policy/version"] == 3
+        versions = {}
+        for claim in claimed:
+            assert claim.rollout.resources_id is not None
+            llm = (await store.get_resources_by_id(claim.rollout.resources_id)).resources["llm"]
+            assert isinstance(llm, ProxyLLM)
+            versions[claim.rollout.rollout_id] = (llm.policy_version, llm.sampling["temperature"])
+    assert versions["run-i1-g0-0"] == (0, 1.0)
+    assert versions["run-i3-g1-1"] == (2, 1.0)
+    assert versions["run-e3-reward_greedy-0-0"] == (3, 0.0)
+    assert [evaluation.name for evaluation in result.after] == ["val/reward", "val/reward_greedy"]
+    assert result.policy_dir is not None
+    assert (result.policy_dir / "config.json").is_file()
+
+
+async def test_two_runs_of_one_seed_sample_the_same_tasks_with_the_same_seeds(tmp_path: Path) -> None:
+    seen = []
+    for name in ("first", "second"):
+        async with (
+            InMemoryLightningStore() as store,
+            context_of(store, tmp_path / name, reward_by_seed) as (context, _, _, claimed),
+        ):
+            await GRPO(**SMALL).run(context)  # type: ignore[arg-type]
+            seen.append({c.rollout.rollout_id: (c.rollout.task, c.rollout.metadata["seed"]) for c in claimed})
+    assert seen[0] == seen[1]
+
+
+async def test_a_resumed_run_continues_counters_and_samples_only_what_is_missing(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.sqlite")
+    settings = {**SMALL, "save_every": 1}
+    async with (
+        SqliteLightningStore(path) as store,
+        context_of(store, tmp_path, reward_by_seed) as (context, _, _, _),
+    ):
+        await PPO(**{**settings, "iterations": 2}).run(context)  # type: ignore[arg-type]
+    async with (
+        SqliteLightningStore(path) as store,
+        context_of(store, tmp_path, reward_by_seed, resume=True) as (context, notebook, learner, claimed),
+    ):
+        result = await PPO(**settings).run(context)  # type: ignore[arg-type]
+        assert learner.policy_version == 3
+    assert notebook.rewound == [2]
+    assert sorted(notebook.values) == [3]
+    assert result.counts.enqueued == 12
+    assert {claim.rollout.rollout_id.split("-")[1] for claim in claimed} == {"i3", "e3"}
+    assert any("resumed behind iteration 2" in note for note in notebook.notes)
+
+
+async def test_rollouts_of_an_unsaved_iteration_are_learned_from_again_not_sampled_again(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "store.sqlite")
+    settings = {**SMALL, "save_every": 2, "iterations": 3}
+
+    class StoppedError(Exception):
+        pass
+
+    def until_third(claim: AttemptedRollout) -> Script:
+        return reward_by_seed(claim)
+
+    async with (
+        SqliteLightningStore(path) as store,
+        context_of(store, tmp_path, until_third) as (context, _, learner, _),
+    ):
+        update = learner.update
+
+        async def stops_behind_the_third(samples, loss):  # type: ignore[no-untyped-def]
+            if learner.policy_version == 2:
+                raise StoppedError
+            return await update(samples, loss)
+
+        learner.update = stops_behind_the_third  # type: ignore[method-assign]
+        with pytest.raises(StoppedError):
+            await PPO(**settings).run(context)  # type: ignore[arg-type]
+    async with (
+        SqliteLightningStore(path) as store,
+        context_of(store, tmp_path, reward_by_seed, resume=True) as (context, _, learner, claimed),
+    ):
+        await PPO(**settings).run(context)  # type: ignore[arg-type]
+        assert [len(samples) for samples, _ in learner.updates] == [4]
+    assert [claim.rollout.rollout_id for claim in claimed if "-i3-" in claim.rollout.rollout_id] == []
+
+
+async def test_mostly_bad_rollouts_stop_the_run(tmp_path: Path) -> None:
+    def fails_after_preflight(claim: AttemptedRollout) -> Script:
+        return Script(error="KeyError") if "-i1-" in claim.rollout.rollout_id else Script(reward=1.0)
+
+    async with (
+        InMemoryLightningStore() as store,
+        context_of(store, tmp_path, fails_after_preflight) as (context, _, learner, _),
+    ):
+        with pytest.raises(RunStoppedError, match="4 of 4 rollouts .*KeyError"):
+            await PPO(**SMALL).run(context)  # type: ignore[arg-type]
+        assert learner.updates == []
+
+
+async def test_an_iteration_whose_groups_teach_nothing_leaves_the_weights(tmp_path: Path) -> None:
+    async with (
+        InMemoryLightningStore() as store,
+        context_of(store, tmp_path, lambda _: Script(reward=1.0)) as (context, notebook, learner, _),
+    ):
+        await GRPO(**SMALL).run(context)  # type: ignore[arg-type]
+        assert learner.policy_version == 0
+    assert notebook.values[3]["groups/zero_variance"] == 1.0
+
+
+async def test_without_a_learner_the_settings_to_change_are_named(tmp_path: Path) -> None:
+    async with (
+        InMemoryLightningStore() as store,
+        context_of(store, tmp_path, reward_by_seed) as (context, _, _, _),
+    ):
+        from dataclasses import replace
+
+        with pytest.raises(ConfigError, match="learner=torch"):
+            await PPO(**SMALL).run(replace(context, learner=None))  # type: ignore[arg-type]

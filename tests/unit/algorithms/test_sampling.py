@@ -1,0 +1,71 @@
+"""A batch holds what can be learned from, and counts everything else by cause."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_worker import Script, scripted_worker
+
+from agl.adapters.trace import TracerTraceToTriplet
+from agl.algorithms.sampling import Batch, GroupRequest, check_bad_fraction, rollout_seed, sample_groups
+from agl.errors import RunStoppedError
+from agl.store.sqlite import InMemoryLightningStore
+from agl.types import AttemptedRollout, Rollout, RolloutConfig
+
+SCRIPTS = {
+    "good": Script(reward=1.0),
+    "two turns": Script(reward=0.5, calls=[([1], [2]), ([1, 2, 9], [3])]),
+    "broken": Script(error="ValueError"),
+    "mute": Script(reward=None),
+    "silent": Script(reward=1.0, calls=[]),
+}
+
+
+async def sampled(*names: str, group_size: int = 2) -> tuple[Batch, list[Rollout], list[AttemptedRollout]]:
+    groups = [GroupRequest(group_id=f"run-i1-g{index}", task=name) for index, name in enumerate(names)]
+    async with InMemoryLightningStore() as store:
+        resources = await store.add_resources({"x": 1})
+        async with scripted_worker(store, lambda claim: SCRIPTS[claim.rollout.task]) as claimed:
+            batch, rollouts = await sample_groups(
+                store,
+                TracerTraceToTriplet(),
+                groups,
+                group_size=group_size,
+                run_id="run",
+                resources_id=resources.resources_id,
+                seed=5,
+                config=RolloutConfig(),
+            )
+    return batch, rollouts, claimed
+
+
+async def test_usable_rollouts_are_grouped_and_the_rest_is_counted() -> None:
+    batch, _, _ = await sampled(*SCRIPTS)
+    assert [[rollout.reward for rollout in group] for group in batch.groups] == [[1.0, 1.0], [0.5, 0.5]]
+    counts = batch.counts
+    assert counts.enqueued == counts.succeeded + counts.failed.total() + counts.cancelled == 10
+    assert dict(counts.failed) == {"ValueError": 2}
+    assert (counts.without_reward, counts.without_calls, counts.bad) == (2, 2, 6)
+
+
+async def test_turns_are_merged_and_tokens_counted() -> None:
+    batch, _, _ = await sampled("two turns")
+    (rollout, _) = batch.rollouts
+    assert [list(t.token_ids) for t in rollout.trajectories] == [[1, 2, 9, 3]]
+    assert rollout.num_sampled_tokens == 2
+    assert (batch.num_calls, batch.num_exact) == (4, 4)
+
+
+async def test_seeds_depend_on_the_place_in_the_run_and_not_on_its_name() -> None:
+    _, _, claimed = await sampled("good")
+    seeds = {claim.rollout.rollout_id: claim.rollout.metadata["seed"] for claim in claimed}
+    assert seeds == {
+        "run-i1-g0-0": rollout_seed(5, "-i1-g0-0"),
+        "run-i1-g0-1": rollout_seed(5, "-i1-g0-1"),
+    }
+
+
+async def test_too_many_bad_rollouts_stop_the_run_with_the_first_cause() -> None:
+    batch, rollouts, _ = await sampled("good", "broken", "mute")
+    check_bad_fraction(batch, rollouts, max_bad_fraction=0.7)
+    with pytest.raises(RunStoppedError, match="4 of 6 rollouts .* ValueError: ValueError in the script"):
+        check_bad_fraction(batch, rollouts, max_bad_fraction=0.5)

@@ -1,0 +1,40 @@
+"""The served policy: what agents are pointed to."""
+
+from __future__ import annotations
+
+from fake_engine import CountingEngine
+
+from agl.algorithms.serving import ServedPolicy
+from agl.store.sqlite import InMemoryLightningStore
+from agl.types import PolicyWeights, ProxyLLM
+
+
+async def test_each_version_and_purpose_is_published_once() -> None:
+    async with InMemoryLightningStore() as store:
+        policy = ServedPolicy(
+            engine=CountingEngine(), store=store, proxy_url="http://p", run_id="run", new_id=lambda: "s1"
+        )
+        first = await policy.resources_id("train", {"temperature": 1.0})
+        assert await policy.resources_id("train", {"temperature": 1.0}) == first
+        await policy.load(PolicyWeights(policy_version=1, tensors={}))
+        second = await policy.resources_id("train", {"temperature": 1.0})
+        assert second != first
+        llm = (await store.get_resources_by_id(second)).resources["llm"]
+    assert isinstance(llm, ProxyLLM)
+    assert (llm.policy_version, llm.base_url, llm.sampling) == (1, "http://p", {"temperature": 1.0})
+
+
+async def test_another_process_of_the_same_run_publishes_its_own_address() -> None:
+    async with InMemoryLightningStore() as store:
+        ids = [
+            await ServedPolicy(
+                engine=CountingEngine(),
+                store=store,
+                proxy_url=url,
+                run_id="run",
+                new_id=lambda url=url: url[-1],
+            ).resources_id("train", {})
+            for url in ("http://1", "http://2")
+        ]
+        urls = [(await store.get_resources_by_id(one)).resources["llm"].base_url for one in ids]
+    assert urls == ["http://1", "http://2"]
