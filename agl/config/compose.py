@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from agl.config.explain import explanation, refuse_misspelt_group
+from agl.config.explain import explanation, not_an_override, refuse_misspelt_group
 from agl.config.settings import HIDDEN, Settings, leaves, resolved
 from agl.errors import ConfigError
 from agl.types.record import Json
@@ -110,6 +110,8 @@ def _composed(folders: Sequence[Path], name: str, overrides: Sequence[str], *, s
     for override in overrides:
         if override.lstrip("+~").startswith(("hydra.", "hydra/", "hydra=")):
             raise ConfigError(f"{override}: agl takes no settings of Hydra itself")
+        if not override.lstrip("+~").partition("=")[0]:
+            raise ConfigError(not_an_override(override))
         refuse_misspelt_group(override, folders)
     try:
         raw = _raw(folders, name, overrides)

@@ -32,7 +32,7 @@ def explanation(error: Exception, overrides: Sequence[str], folders: Sequence[Pa
     if isinstance(error, yaml.MarkedYAMLError):
         return _broken_yaml(error)
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not an override; write key=value (in quotes where the value has spaces or {{}}[],=)"
+        return not_an_override(error.override)
     if type(error) is ValueError and "group override" in str(error):
         return _group_without_choice(overrides, folders)
     if isinstance(error, MissingConfigException):
@@ -65,12 +65,19 @@ def _about(
         return _unknown_key(subject, overrides, folders, compose)
     if first.startswith("Could not delete"):
         keys = _tree(compose, [o for o in overrides if not o.startswith(f"~{subject}")])
+        if subject in _dotted(keys):
+            return f"~{subject}: it is null, which counts as not there"
         return f"~{subject}: there is nothing of that name to remove{_did_you_mean(subject, keys, '~')}"
     if first.startswith("Could not append"):
         return f"+{subject}: {subject} is there already; write it without the +"
     if first.startswith(("Sweep parameters", "Ambiguous value")):
         return f"{subject}: several values at once; give one (a list is key=[a,b])"
     return first
+
+
+def not_an_override(text: str) -> str:
+    """Return what is wrong with an override that cannot be read."""
+    return f"{text}: not an override; write key=value (in quotes where the value has spaces or {{}}[],=)"
 
 
 def refuse_misspelt_group(override: str, folders: Sequence[Path]) -> None:

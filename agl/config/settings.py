@@ -19,11 +19,12 @@ MISSING = "???"
 HIDDEN = "***"
 
 _SECRET_KEY = re.compile(
-    r"(?:^|[_-])(?:api_?key|access_key|private_key|token|password|passwd|secret|authorization)$",
+    r"(?:^|[_-])(?:api[_-]?key|access_key|private_key|token|password|passwd|secret|authorization)$",
     re.IGNORECASE,
 )
 _URL_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
 _RESOLVER_CALL = re.compile(r"(?<!\\)\$\{\s*[\w.]+\s*:")
+_RAISED = re.compile(r"^\w+ raised while resolving interpolation: ")
 _FROM_ENVIRONMENT = re.compile(r"(?<!\\)\$\{\s*oc\.env\s*:")
 _SHORTEST_SECRET = 6  # shorter values ("none", "test") would blank out innocent text
 
@@ -93,7 +94,7 @@ def _item(node: Any, name: str | int, parent: str) -> Any:
     except OmegaConfBaseException as error:
         where = f"{parent}[{name}]" if isinstance(name, int) else f"{parent}.{name}" if parent else name
         written = cast("Any", OmegaConf.to_container(node, resolve=False))[name]
-        reason = str(error.__cause__ or error).strip().splitlines()[0].strip('"')
+        reason = _RAISED.sub("", str(error).strip().splitlines()[0]).strip('"')
         raise ConfigError(f"{where}: cannot resolve {written}: {reason}") from error
 
 

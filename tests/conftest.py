@@ -1,0 +1,35 @@
+"""What every test has: no network in unit tests, calm threads, a folder of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytest_socket import disable_socket, enable_socket
+
+# Before anything imports torch: threads that wait must not spin, or tests on few cores take three times as long.
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+UNIT = Path(__file__).parent / "unit"
+
+
+@pytest.fixture(autouse=True)
+def no_sockets_in_unit_tests(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Unit tests open no sockets, but for the pair of Unix sockets by which an event loop wakes itself."""
+    if not request.path.is_relative_to(UNIT):
+        yield
+        return
+    disable_socket(allow_unix_socket=True)
+    yield
+    enable_socket()
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run the test in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

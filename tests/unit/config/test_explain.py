@@ -1,0 +1,19 @@
+"""Nearest names: what is offered for a misspelt one, and what is listed when nothing is near."""
+
+from __future__ import annotations
+
+from agl.config.explain import nearest
+
+
+def test_a_near_name_is_offered_with_its_parent() -> None:
+    assert (
+        nearest("group_sizee", ["group_size", "kind"], "algorithm") == "; did you mean algorithm.group_size?"
+    )
+
+
+def test_without_a_near_name_all_are_listed_but_private_ones() -> None:
+    assert nearest("zzz", ["_target_", "kind", "limit"]) == "; there is kind, limit"
+
+
+def test_without_any_name_nothing_is_said() -> None:
+    assert nearest("zzz", []) == ""
