@@ -58,6 +58,7 @@ class MicroBatch:
     Args:
         indices: which of the rows given these are, in the order of the batch.
         rows_N: index into the B * T input positions.
+        temperature_N: None when all are 1, which spares a pass over the logits.
         weights_N: of ``losses.token_weights``.
     """
 
@@ -65,7 +66,7 @@ class MicroBatch:
     ids_BT: Tensor
     rows_N: Tensor
     targets_N: Tensor
-    temperature_N: Tensor
+    temperature_N: Tensor | None
     weights_N: Tensor
     old_logprobs_N: Tensor | None
     advantages_N: Tensor | None
@@ -190,6 +191,7 @@ def _micro_batch(
     ids_BT = torch.zeros((len(rows), length), dtype=torch.long)
     for index, row in enumerate(rows):
         ids_BT[index, : len(row.ids_T)] = row.ids_T
+    temperatures = [row.temperature for row in rows]
     counts_B = torch.tensor([row.num_sampled for row in rows])
 
     def per_token(values: Sequence[float]) -> Tensor:
@@ -204,7 +206,7 @@ def _micro_batch(
         ids_BT=ids_BT.to(device),
         rows_N=torch.cat([row.positions_N - 1 + index * length for index, row in enumerate(rows)]).to(device),
         targets_N=torch.cat([row.targets_N for row in rows]).to(device),
-        temperature_N=per_token([row.temperature for row in rows]),
+        temperature_N=None if set(temperatures) == {1.0} else per_token(temperatures),
         weights_N=per_token(weights),
         old_logprobs_N=joined([row.old_logprobs_N for row in rows]),
         advantages_N=joined([row.advantages_N for row in rows]),

@@ -79,10 +79,16 @@ def squared_value_error(
 
 
 def logprobs_and_entropy(
-    logits_NV: Tensor, targets_N: Tensor, temperature_N: Tensor, *, entropy_gradient: bool
+    logits_NV: Tensor, targets_N: Tensor, temperature_N: Tensor | None, *, entropy_gradient: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return each target's logprob and each distribution's entropy in nats, of softmax(logits/temperature)."""
-    logprobs_NV = (logits_NV.float() / temperature_N[:, None]).log_softmax(dim=-1)
+    """Return each target's logprob and each distribution's entropy in nats, of softmax(logits / temperature).
+
+    No temperature is 1.
+    """
+    logits_NV = logits_NV.float()
+    if temperature_N is not None:
+        logits_NV = logits_NV / temperature_N[:, None]
+    logprobs_NV = logits_NV.log_softmax(dim=-1)
     logprobs_N = logprobs_NV.gather(1, targets_N[:, None])[:, 0]
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         # A token that is ruled out has logprob -inf and probability 0; its share of the entropy is 0.

@@ -166,8 +166,22 @@ def save_hugging_face(models: Models, policy: Policy, folder: Path) -> None:
         plain.tie_weights()
         plain.generation_config = model.generation_config
         model = plain
-    model.save_pretrained(folder)
+    with _without_progress_bar():
+        model.save_pretrained(folder)
     load_tokenizer(policy).save_pretrained(folder)
+
+
+@contextmanager
+def _without_progress_bar() -> Generator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _trained_model(policy: Policy, device: torch.device, *, gradient_checkpointing: bool) -> Any:
