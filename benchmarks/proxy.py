@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -35,7 +36,10 @@ from agl.types import ProxyLLM, RolloutRequest
 
 SCRIPT = Path(__file__).resolve()
 RESULTS = SCRIPT.parent / "results" / "proxy.json"
-ATTEMPTS = 64
+WARM_UP = 5
+"""One call before the clock runs for so many measured ones."""
+FEW = 64
+"""Attempts that make many calls each; otherwise every call is the first one of its attempt and has to be looked up."""
 PROMPT_TOKENS, RESPONSE_TOKENS = 256, 128
 BODY = orjson.dumps(
     {
@@ -116,25 +120,36 @@ async def direct() -> AsyncGenerator[Url]:
 
 
 @asynccontextmanager
-async def proxied(make_store: Callable[[Path], LightningStore]) -> AsyncGenerator[Url]:
-    """Serve the mock behind the proxy; calls go to ATTEMPTS attempts in turn."""
+async def proxied(make_store: Callable[[Path], LightningStore], *, attempts: int) -> AsyncGenerator[Url]:
+    """Serve the mock behind the proxy; calls go to that many attempts in turn."""
     with tempfile.TemporaryDirectory() as folder:
         async with make_store(Path(folder)) as store, LLMProxy().serving(store, InstantEngine()) as server:
             llm = ProxyLLM(base_url=server.url, model="policy", sampling={"temperature": 1.0})
             await store.add_resources({"llm": llm})
             paths: list[str] = []
-            for _ in range(ATTEMPTS):
+            for _ in range(attempts):
                 attempt = (await store.start_rollout(RolloutRequest(task=0))).attempt
                 base = llm.for_attempt(attempt.rollout_id, attempt.attempt_id).base_url
                 paths.append(urlsplit(f"{base}/chat/completions").path)
             yield server.url, paths
 
 
-async def load(root: str, paths: list[str], *, connections: int, calls: int) -> list[float]:
-    """Make the calls over kept connections; return each call's seconds."""
+def in_memory(folder: Path) -> LightningStore:
+    """Return a store that ends with the process."""
+    del folder
+    return InMemoryLightningStore()
+
+
+def in_file(folder: Path) -> LightningStore:
+    """Return a store in a file."""
+    return SqliteLightningStore(str(folder / "store.sqlite"))
+
+
+async def load(root: str, paths: list[str], *, connections: int, calls: range) -> list[float]:
+    """Make the calls with these numbers over kept connections; return each call's seconds."""
     parts = urlsplit(root)
     seconds: list[float] = []
-    numbers = iter(range(calls))
+    numbers = iter(calls)
 
     async def talk() -> None:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
@@ -158,9 +173,10 @@ async def load(root: str, paths: list[str], *, connections: int, calls: int) -> 
 async def measured(url: Url, *, connections: int, calls: int) -> dict[str, float]:
     """Run the client process against the server; return p50 and p99 in ms and calls a second."""
     order = json.dumps({"root": url[0], "paths": url[1], "connections": connections, "calls": calls})
-    command = [sys.executable, str(SCRIPT), "--client", order]
-    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-    out, _ = await process.communicate()
+    command = [sys.executable, str(SCRIPT), "--client"]
+    pipe = subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    out, _ = await process.communicate(order.encode())
     if process.returncode:
         raise SystemExit("the client failed")
     return json.loads(out)
@@ -169,10 +185,11 @@ async def measured(url: Url, *, connections: int, calls: int) -> dict[str, float
 def be_client(order: dict[str, Any]) -> dict[str, float]:
     """Warm up, measure, summarize. The client process."""
     calls, settings = order.pop("calls"), order
+    warm = calls // WARM_UP
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(load(**settings, calls=calls // 5))
+        runner.run(load(**settings, calls=range(warm)))
         began = time.perf_counter()
-        seconds = sorted(runner.run(load(**settings, calls=calls)))
+        seconds = sorted(runner.run(load(**settings, calls=range(warm, warm + calls))))
         took = time.perf_counter() - began
     return {
         "p50_ms": seconds[len(seconds) // 2] * 1000,
@@ -183,12 +200,12 @@ def be_client(order: dict[str, Any]) -> dict[str, float]:
 
 async def compare(*, rounds: int, calls: int) -> dict[str, dict[str, dict[str, float]]]:
     """Measure every variant at 1 and 32 connections; return the medians over the rounds."""
+    every = calls + calls // WARM_UP
     variants: dict[str, Callable[[], Any]] = {
         "direct": direct,
-        "proxy, memory store": lambda: proxied(lambda _: InMemoryLightningStore()),
-        "proxy, file store": lambda: proxied(
-            lambda folder: SqliteLightningStore(str(folder / "store.sqlite"))
-        ),
+        "memory store": lambda: proxied(in_memory, attempts=FEW),
+        "file store": lambda: proxied(in_file, attempts=FEW),
+        "file store, 1 call each": lambda: proxied(in_file, attempts=every),
     }
     table: dict[str, dict[str, dict[str, float]]] = {name: {} for name in variants}
     for connections in (1, 32):
@@ -216,18 +233,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=1500)
-    parser.add_argument("--client", type=json.loads, help=argparse.SUPPRESS)
+    parser.add_argument("--client", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
-        print(json.dumps(be_client(options.client)))
+        print(json.dumps(be_client(json.load(sys.stdin))))
         return
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         table = runner.run(compare(rounds=options.rounds, calls=options.calls))
-    print(f"{'':22}{'connections':>12}{'p50 ms':>10}{'p99 ms':>10}{'calls/s':>10}")
+    print(f"{'':26}{'connections':>12}{'p50 ms':>10}{'p99 ms':>10}{'calls/s':>10}")
     for name, by_connections in table.items():
         for connections, row in by_connections.items():
             numbers = f"{row['p50_ms']:10.2f}{row['p99_ms']:10.2f}{row['calls_per_second']:10.0f}"
-            print(f"{name:22}{connections:>12}{numbers}")
+            print(f"{name:26}{connections:>12}{numbers}")
     added = {name: rows["1"]["p50_ms"] - table["direct"]["1"]["p50_ms"] for name, rows in table.items()}
     print(
         "added p50 at 1 connection:",
@@ -250,8 +267,6 @@ def main() -> None:
 
 
 def _cores() -> set[int]:
-    import os
-
     return os.sched_getaffinity(0)
 
 

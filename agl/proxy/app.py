@@ -105,13 +105,8 @@ class ProxyApp:
             message = "the proxy failed on this request; its log says why"
             await _send(send, 500, error_body(message, status=500, code="proxy_error"))
         else:
-            await _send(
-                send,
-                outcome.status,
-                outcome.body,
-                (b"x-request-id", outcome.span_id.encode()),
-                content_type=outcome.content_type,
-            )
+            request_id = [(b"x-request-id", outcome.span_id.encode())] if outcome.span_id else []
+            await _send(send, outcome.status, outcome.body, *request_id, content_type=outcome.content_type)
 
     async def _serve(self, scope: Scope, receive: Receive) -> Outcome:
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -228,7 +223,12 @@ class ProxyApp:
             outcome = await self._ask(call, chat)
         except asyncio.CancelledError:
             await self._record(
-                self._failure(call, "cancelled", "the client left before the answer", status=499)
+                self._failure(
+                    call,
+                    "cancelled",
+                    "cancelled before the answer: the client left or the proxy stopped",
+                    status=499,
+                )
             )
             raise
         recent.sampled = True
@@ -289,7 +289,7 @@ async def _disconnect(receive: Receive) -> None:
 
 
 def _found(value: object) -> Outcome:
-    return Outcome(status=200, body=orjson.dumps(value), span_id="-")
+    return Outcome(status=200, body=orjson.dumps(value), span_id="")
 
 
 def _refusal_headers(error: CallRefusedError) -> list[tuple[bytes, bytes]]:

@@ -30,6 +30,7 @@ class Outcome:
     body: bytes
     content_type: bytes = b"application/json"
     span_id: str
+    """Empty for what is no call."""
     unrecorded: Span | None = None
     """The call's span while it is not in the store; the call must not be answered before it is."""
 

@@ -91,7 +91,9 @@ class LLMProxy:
             upstream_timeout_seconds=self.upstream_timeout_seconds,
         )
         with _listening(self.host, self.port) as listener:
-            server = _Server(_uvicorn_config(app, is_local=_is_loopback(self.host)))
+            config = _uvicorn_config(app, is_local=_is_loopback(self.host))
+            config.load()  # here, so that what it raises is not lost in the server's task
+            server = _Server(config)
             task = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 yield ProxyServer(url=_url(self.host, listener), api_key=self.token or "none")
@@ -122,6 +124,7 @@ def _uvicorn_config(app: ProxyApp, *, is_local: bool) -> uvicorn.Config:
         lifespan="off",
         interface="asgi3",
         log_config=None,
+        log_level="warning",
         access_log=False,
         proxy_headers=False,
         server_header=False,
