@@ -26,7 +26,7 @@ async def in_thread(function: Callable[[], R], *, name: str) -> R:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[R] = loop.create_future()
 
-    def settle(result: R | None, error: BaseException | None) -> None:
+    def _settle(result: R | None, error: BaseException | None) -> None:
         if done.done():
             log.warning(
                 "the thread %s, given up earlier, has ended (%s)", name, type(error or result).__name__
@@ -36,7 +36,7 @@ async def in_thread(function: Callable[[], R], *, name: str) -> R:
         else:
             done.set_result(result)  # pyright: ignore[reportArgumentType] - None only where R has it
 
-    def work() -> None:
+    def _work() -> None:
         result: R | None = None
         error: BaseException | None = None
         try:
@@ -46,15 +46,15 @@ async def in_thread(function: Callable[[], R], *, name: str) -> R:
             error.__cause__ = stop
         except BaseException as raised:  # noqa: BLE001 - handed to the caller
             error = raised
-        if loop.is_closed():
+        try:
+            loop.call_soon_threadsafe(_settle, result, error)
+        except RuntimeError:  # the loop is closed
             log.warning("the thread %s ended after its event loop", name)
-        else:
-            loop.call_soon_threadsafe(settle, result, error)
 
     context = contextvars.copy_context()
-    threading.Thread(target=work, name=name, daemon=True).start()
+    threading.Thread(target=_work, name=name, daemon=True).start()
     try:
         return await done
-    except asyncio.CancelledError:
-        log.warning("the thread %s cannot be stopped: it goes on until its function returns", name)
-        raise
+    finally:
+        if done.cancelled():
+            log.warning("the thread %s cannot be stopped: it goes on until its function returns", name)

@@ -109,7 +109,7 @@ def _recorded(function: Callable[P, R], name: str, attributes: Attributes | None
         )
     signature = inspect.signature(function)
 
-    def opened(*args: P.args, **kwargs: P.kwargs) -> Operation:
+    def _opened(*args: P.args, **kwargs: P.kwargs) -> Operation:
         if current_attempt() is None:
             return Operation(name)
         return Operation(name, input=_arguments(signature, args, kwargs), attributes=attributes)
@@ -118,22 +118,22 @@ def _recorded(function: Callable[P, R], name: str, attributes: Attributes | None
         run = cast("Callable[P, Coroutine[Any, Any, Any]]", function)
 
         @functools.wraps(function)
-        async def recorded_async(*args: P.args, **kwargs: P.kwargs) -> Any:
-            with opened(*args, **kwargs) as work:
+        async def _call_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+            with _opened(*args, **kwargs) as work:
                 result = await run(*args, **kwargs)
                 work.record_output(result)
                 return result
 
-        return cast("Callable[P, R]", recorded_async)
+        return cast("Callable[P, R]", _call_async)
 
     @functools.wraps(function)
-    def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
-        with opened(*args, **kwargs) as work:
+    def _call(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _opened(*args, **kwargs) as work:
             result = function(*args, **kwargs)
             work.record_output(result)
             return result
 
-    return recorded
+    return _call
 
 
 def _arguments(signature: inspect.Signature, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
