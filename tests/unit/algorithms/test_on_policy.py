@@ -123,7 +123,7 @@ async def test_mostly_bad_rollouts_stop_the_run(tmp_path: Path) -> None:
         InMemoryLightningStore() as store,
         context_of(store, tmp_path, fails_after_preflight) as (context, _, learner, _),
     ):
-        with pytest.raises(RunStoppedError, match="4 of 4 rollouts .*KeyError"):
+        with pytest.raises(RunStoppedError, match=r"4 of 4 rollouts .*KeyError"):
             await PPO(**SMALL).run(context)  # type: ignore[arg-type]
         assert learner.updates == []
 

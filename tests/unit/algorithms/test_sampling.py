@@ -67,5 +67,5 @@ async def test_seeds_depend_on_the_place_in_the_run_and_not_on_its_name() -> Non
 async def test_too_many_bad_rollouts_stop_the_run_with_the_first_cause() -> None:
     batch, rollouts, _ = await sampled("good", "broken", "mute")
     check_bad_fraction(batch, rollouts, max_bad_fraction=0.7)
-    with pytest.raises(RunStoppedError, match="4 of 6 rollouts .* ValueError: ValueError in the script"):
+    with pytest.raises(RunStoppedError, match=r"4 of 6 rollouts .* ValueError: ValueError in the script"):
         check_bad_fraction(batch, rollouts, max_bad_fraction=0.5)

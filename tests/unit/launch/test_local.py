@@ -1,0 +1,86 @@
+"""Parts start in the order of the pipeline and stop in reverse; lost attempts are given up at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agl.launch.local import Parts, give_up_lost_attempts, running
+from agl.store.sqlite import InMemoryLightningStore
+from agl.types import RolloutConfig, RolloutRequest
+
+RETRIED = RolloutConfig(max_attempts=3, retry_on=("unresponsive",))
+
+
+class Part:
+    """Writes down when it starts and stops."""
+
+    def __init__(self, name: str, log: list[str], *, fails: bool = False) -> None:
+        self.name, self.log, self.fails = name, log, fails
+        self.model, self.policy_version, self.trainable = "policy", 0, True
+
+    async def __aenter__(self) -> Part:
+        if self.fails:
+            raise RuntimeError(f"{self.name} does not start")
+        self.log.append(f"+{self.name}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.log.append(f"-{self.name}")
+
+    @asynccontextmanager
+    async def serving(self, store: object, upstream: object) -> AsyncGenerator[Any]:
+        async with self:
+            yield SimpleNamespace(url="http://127.0.0.1:9")
+
+    @asynccontextmanager
+    async def running(self, store: object, agent: object, *, run_id: str) -> AsyncGenerator[None]:
+        async with self:
+            yield
+
+
+def parts(store: InMemoryLightningStore, log: list[str], *, runner_fails: bool = False) -> Parts:
+    return Parts(
+        store=store,
+        engine=Part("engine", log),  # type: ignore[arg-type]
+        learner=Part("learner", log),  # type: ignore[arg-type]
+        proxy=Part("proxy", log),  # type: ignore[arg-type]
+        runner=Part("runner", log, fails=runner_fails),  # type: ignore[arg-type]
+        agent=object(),  # type: ignore[arg-type]
+    )
+
+
+async def test_parts_stop_in_reverse_order() -> None:
+    log: list[str] = []
+    async with InMemoryLightningStore() as store, running(parts(store, log), run_id="run") as policy:
+        assert await policy.resources_id("train", {})
+    assert log == ["+engine", "+learner", "+proxy", "+runner", "-runner", "-proxy", "-learner", "-engine"]
+
+
+async def test_a_part_that_does_not_start_stops_the_others() -> None:
+    log: list[str] = []
+    async with InMemoryLightningStore() as store:
+        with pytest.raises(RuntimeError, match="runner does not start"):
+            async with running(parts(store, log, runner_fails=True), run_id="run"):
+                pass
+    assert log[-3:] == ["-proxy", "-learner", "-engine"]
+
+
+async def test_open_attempts_of_the_run_are_requeued_and_no_others() -> None:
+    async with InMemoryLightningStore() as store:
+        for run_id in ("run", "other"):
+            await store.add_run(name=run_id, run_id=run_id)
+            await store.enqueue_rollout(
+                RolloutRequest(task=1, rollout_id=run_id, run_id=run_id, config=RETRIED)
+            )
+        await store.dequeue_many_rollouts(worker_id="gone", limit=2)
+        assert await give_up_lost_attempts(store, run_id="run") == 1
+        assert (await store.get_rollout_by_id("run")).status == "requeuing"
+        assert (await store.get_rollout_by_id("other")).status == "preparing"
+        again = await store.dequeue_rollout(worker_id="new")
+        assert again is not None
+        assert again.attempt.sequence_id == 2
