@@ -96,7 +96,9 @@ async def measure(store: LightningStore) -> dict[str, float]:
     results["lifecycles/s, spans one by one"] = await rate(
         LIFECYCLES // 4, lambda n: lifecycle(store, f"worker-{n % CALLERS}", single_spans=True)
     )
-    results["lifecycles/s, 1 caller"] = await rate(LIFECYCLES // 8, lambda _: lifecycle(store, "worker"), callers=1)
+    results["lifecycles/s, 1 caller"] = await rate(
+        LIFECYCLES // 8, lambda _: lifecycle(store, "worker"), callers=1
+    )
     held = await store.start_rollout(RolloutRequest(task={}))
     rollout_id, attempt_id = held.rollout.rollout_id, held.attempt.attempt_id
     batches = iter(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import uuid
@@ -11,11 +12,6 @@ from pathlib import Path
 import orjson
 
 from agl.errors import StoreError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x61676C31
@@ -28,6 +24,7 @@ class Ownership:
     """One process's exclusive hold of a store's file. The system lets go when the process dies, however it dies."""
 
     def __init__(self, path: str) -> None:
+        self._file = path
         self._path = Path(f"{path}.lock")
         self._descriptor: int | None = None
 
@@ -38,17 +35,15 @@ class Ownership:
             StoreError: another process (or another store of this one) has the file; says which.
         """
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if fcntl is not None:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                owner = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
-                os.close(descriptor)
-                file = str(self._path).removesuffix(".lock")
-                raise StoreError(
-                    f"{file} is open in process {owner}: end that process, give this one another file, "
-                    "or let both talk to one `agl store`"
-                ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            raise StoreError(
+                f"{self._file} is open in process {owner}: end that process, give this one another file, "
+                "or let both talk to one `agl store`"
+            ) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
         self._descriptor = descriptor

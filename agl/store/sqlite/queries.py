@@ -55,18 +55,22 @@ class _Filter:
     values: list[Any] = field(default_factory=list[Any])
 
     def add(self, condition: str, *values: Any) -> None:
+        """Add a condition with its values."""
         self.conditions.append(condition)
         self.values.extend(values)
 
     def equals(self, column: str, value: object) -> None:
+        """Compare a column unless the value is None."""
         if value is not None:
             self.add(f"{column} = ?", value)
 
     def among(self, column: str, values: Sequence[str] | None) -> None:
+        """Match any of the values unless they are None."""
         if values is not None:
             self.add(f"{column} IN (SELECT value FROM json_each(?))", json_list(values))
 
     def where(self) -> str:
+        """Return the clause."""
         return f"WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
 
 

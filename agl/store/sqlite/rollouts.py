@@ -150,7 +150,7 @@ def change(transaction: Transaction, rollout_id: str, wanted: lifecycle.RolloutC
         require_resources(transaction, wanted.resources_id)
     attempt = latest_attempt(transaction, position, rollout_id)
     new_rollout, new_attempt = lifecycle.changed(rollout, attempt, wanted, now=transaction.now)
-    return _store(transaction, position, rollout, new_rollout, attempt, new_attempt)
+    return _store(transaction, position, rollout, new_rollout, old_attempt=attempt, new_attempt=new_attempt)
 
 
 def cancel(transaction: Transaction, rollout_id: str) -> Rollout:
@@ -158,7 +158,7 @@ def cancel(transaction: Transaction, rollout_id: str) -> Rollout:
     rollout, position = find_rollout(transaction, rollout_id)
     attempt = latest_attempt(transaction, position, rollout_id)
     new_rollout, new_attempt = lifecycle.cancelled(rollout, attempt, now=transaction.now)
-    return _store(transaction, position, rollout, new_rollout, attempt, new_attempt)
+    return _store(transaction, position, rollout, new_rollout, old_attempt=attempt, new_attempt=new_attempt)
 
 
 def rollouts_by_id(db: sqlite3.Connection, rollout_ids: Sequence[str]) -> dict[str, Rollout]:
@@ -175,6 +175,7 @@ def _store(
     position: int,
     old: Rollout,
     new: Rollout,
+    *,
     old_attempt: Attempt | None,
     new_attempt: Attempt | None,
 ) -> Rollout:
