@@ -149,7 +149,8 @@ class TorchLearner:
         self._closing.clear()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="agl-learner")
         try:
-            self._loaded = await self._in_thread(self._load_models)
+            loop = asyncio.get_running_loop()
+            self._loaded = await loop.run_in_executor(self._thread, self._load_models)
         except BaseException:
             self._thread.shutdown(wait=False)
             self._thread = None
@@ -174,16 +175,13 @@ class TorchLearner:
 
         One list a trajectory, as long as its ``token_ids``; 0.0 where ``loss_mask`` is 0.
         """
-
-        def run() -> list[list[float]]:
-            state = self._state
-            return _per_token(
+        return await self._in_thread(
+            lambda state: _per_token(
                 trajectories,
                 state.vocab_size,
                 lambda rows: row_logprobs(state.models, rows, state.compute, reference=False),
             )
-
-        return await self._in_thread(run)
+        )
 
     async def values(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
         """Return the critic's value of the state in which each token was sampled; 0.0 where ``loss_mask`` is 0.
@@ -193,14 +191,13 @@ class TorchLearner:
         """
         if self._critic == "none":
             raise ConfigError("the algorithm needs values, but learner.critic=none: set it to head or model")
-
-        def run() -> list[list[float]]:
-            state = self._state
-            return _per_token(
-                trajectories, state.vocab_size, lambda rows: row_values(state.models, rows, state.compute)
+        return await self._in_thread(
+            lambda state: _per_token(
+                trajectories,
+                state.vocab_size,
+                lambda rows: row_values(state.models, rows, state.compute),
             )
-
-        return await self._in_thread(run)
+        )
 
     async def update(self, samples: Sequence[TrainingSample], loss: PolicyLoss) -> UpdateReport:
         """Take the optimizer steps that ``loss`` asks for; no samples change nothing.
@@ -210,20 +207,19 @@ class TorchLearner:
             ValueError: a sample contradicts itself.
             AglError: loss or gradient stayed non-finite.
         """
-        return await self._in_thread(lambda: self._update(samples, loss))
+        return await self._in_thread(lambda state: self._update(state, samples, loss))
 
     async def weights(self) -> PolicyWeights:
         """Return a copy of the current weights under the plain model's names, the adapter merged in."""
-
-        def run() -> PolicyWeights:
-            state = self._state
-            return PolicyWeights(policy_version=state.policy_version, tensors=merged_weights(state.models))
-
-        return await self._in_thread(run)
+        return await self._in_thread(
+            lambda state: PolicyWeights(
+                policy_version=state.policy_version, tensors=merged_weights(state.models)
+            )
+        )
 
     async def save(self, folder: Path) -> None:
         """Write weights, optimizers, counters and random state into an empty folder, every file flushed to disk."""
-        await self._in_thread(lambda: self._save(folder))
+        await self._in_thread(lambda state: _save(state, folder))
 
     async def load(self, folder: Path) -> None:
         """Go on from what ``save`` wrote, as if never stopped.
@@ -231,11 +227,11 @@ class TorchLearner:
         Raises:
             CheckpointError: the folder is incomplete, damaged, or of another policy.
         """
-        await self._in_thread(lambda: self._restore(folder))
+        await self._in_thread(lambda state: _restore(state, folder))
 
     async def save_policy(self, folder: Path) -> None:
         """Write the policy as an ordinary Hugging Face folder with its tokenizer; the adapter merged in."""
-        await self._in_thread(lambda: save_hugging_face(self._state.models, self._policy, folder))
+        await self._in_thread(lambda state: save_hugging_face(state.models, self._policy, folder))
 
     @property
     def _state(self) -> _State:
@@ -243,10 +239,9 @@ class TorchLearner:
             raise AglError("the learner is not open; use it inside 'async with learner:'")
         return self._loaded
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        if self._thread is None:
-            raise AglError("the learner is not open; use it inside 'async with learner:'")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+    async def _in_thread(self, work: Callable[[_State], T]) -> T:
+        state = self._state
+        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(state))
 
     def _load_models(self) -> _State:
         if self._num_threads is not None:
@@ -289,8 +284,7 @@ class TorchLearner:
             )
         return self._mixed_precision != "off" and device.type != "cpu"
 
-    def _update(self, samples: Sequence[TrainingSample], loss: PolicyLoss) -> UpdateReport:
-        state = self._state
+    def _update(self, state: _State, samples: Sequence[TrainingSample], loss: PolicyLoss) -> UpdateReport:
         begun = time.perf_counter()
         found = [row_from_sample(sample, vocab_size=state.vocab_size) for sample in samples]
         rows = [row for row in found if row is not None]
@@ -324,31 +318,31 @@ class TorchLearner:
             cast("Any", torch).manual_seed(state.rng.getrandbits(63))
             yield
 
-    def _save(self, folder: Path) -> None:
-        state = self._state
-        write_checkpoint(
-            folder,
-            Checkpoint(
-                policy=state.models.trainable_policy(),
-                critic=state.models.trainable_critic(),
-                optimizers=state.optimizers.state(),
-                counters={"policy_version": state.policy_version, "random": state.rng.getstate()},
-            ),
-            state.fits,
-        )
 
-    def _restore(self, folder: Path) -> None:
-        state = self._state
-        saved = read_checkpoint(folder, state.fits)
-        copy_weights(saved.policy, state.models.trainable_policy(), what="policy")
-        copy_weights(saved.critic, state.models.trainable_critic(), what="critic")
-        try:
-            state.optimizers.restore(saved.optimizers)
-            version, numbers, gauss = saved.counters["random"]
-            state.rng.setstate((version, tuple(numbers), gauss))
-            state.policy_version = int(saved.counters["policy_version"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{folder} does not fit this learner: {error!r}") from error
+def _save(state: _State, folder: Path) -> None:
+    write_checkpoint(
+        folder,
+        Checkpoint(
+            policy=state.models.trainable_policy(),
+            critic=state.models.trainable_critic(),
+            optimizers=state.optimizers.state(),
+            counters={"policy_version": state.policy_version, "random": state.rng.getstate()},
+        ),
+        state.fits,
+    )
+
+
+def _restore(state: _State, folder: Path) -> None:
+    saved = read_checkpoint(folder, state.fits)
+    copy_weights(saved.policy, state.models.trainable_policy(), what="policy")
+    copy_weights(saved.critic, state.models.trainable_critic(), what="critic")
+    try:
+        state.optimizers.restore(saved.optimizers)
+        version, numbers, gauss = saved.counters["random"]
+        state.rng.setstate((version, tuple(numbers), gauss))
+        state.policy_version = int(saved.counters["policy_version"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder} does not fit this learner: {error!r}") from error
 
 
 def _per_token(

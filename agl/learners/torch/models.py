@@ -70,6 +70,15 @@ class Models:
             assert self.reference is not None
             yield self.reference
 
+    @contextmanager
+    def without_dropout(self) -> Generator[None]:
+        """Switch the adapter's dropout off, the only one there is."""
+        self.policy.eval()
+        try:
+            yield
+        finally:
+            self.policy.train()
+
     def trainable_policy(self) -> dict[str, nn.Parameter]:
         """Return the policy's trained parameters by name, tied ones once."""
         return {name: p for name, p in self.policy.named_parameters() if p.requires_grad}
@@ -194,8 +203,16 @@ def _trained_model(policy: Policy, device: torch.device, *, gradient_checkpointi
         if isinstance(getattr(module, "attention_dropout", None), float):
             cast("Any", module).attention_dropout = 0.0
     if gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        _recompute_activations(model)
     return model.train()
+
+
+def _recompute_activations(model: Any) -> None:
+    settings = {"use_reentrant": False}
+    if hasattr(model, "activation_checkpointing_enable"):
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=settings)
+    else:  # transformers before 5.24; remove with support for it
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)
 
 
 def _with_lora(model: Any, lora: Lora) -> Any:

@@ -101,10 +101,11 @@ def row_logprobs(models: Models, rows: Sequence[Row], compute: Compute, *, refer
             0
         ]
 
-    if not reference:
-        return _by_row(rows, compute, lambda batch: run(batch, models.policy))
-    with models.as_reference() as model:
-        return _by_row(rows, compute, lambda batch: run(batch, model))
+    with models.without_dropout():
+        if not reference:
+            return _by_row(rows, compute, lambda batch: run(batch, models.policy))
+        with models.as_reference() as model:
+            return _by_row(rows, compute, lambda batch: run(batch, model))
 
 
 def row_values(models: Models, rows: Sequence[Row], compute: Compute) -> list[Tensor]:
@@ -116,7 +117,8 @@ def row_values(models: Models, rows: Sequence[Row], compute: Compute) -> list[Te
     def run(batch: MicroBatch) -> Tensor:
         return critic(compute.forward(backbone, batch, logits=False)[0])
 
-    return _by_row(rows, compute, run)
+    with models.without_dropout():
+        return _by_row(rows, compute, run)
 
 
 def take_steps(
