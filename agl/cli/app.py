@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -78,7 +79,7 @@ class OptionalResume(TyperCommand):
 def with_resume_value(args: list[str]) -> list[str]:
     """Return the arguments with ``--resume`` completed to ``--resume newest`` where no run follows it."""
     completed: list[str] = []
-    for argument, following in zip(args, [*args[1:], "--"], strict=True):
+    for argument, following in pairwise([*args, "--"]):
         completed.append(argument)
         if argument == "--resume" and (following.startswith(("-", "+", "~")) or "=" in following):
             completed.append(NEWEST)

@@ -89,7 +89,7 @@ def refuse_misspelt_group(override: str, folders: Sequence[Path]) -> None:
     group, equals, _ = override.removeprefix("+").partition("=")
     known = _groups(folders)
     if override.startswith("+") and equals and "." not in group and group not in known:
-        near = difflib.get_close_matches(group, known, 1)
+        near = difflib.get_close_matches(group, known, 1, cutoff=0.85)
         if near:
             raise ConfigError(
                 f"{override}: there is no group of settings called {group}; did you mean {near[0]}?"

@@ -26,6 +26,7 @@ _URL_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
 _RESOLVER_CALL = re.compile(r"(?<!\\)\$\{\s*[\w.]+\s*:")
 _RAISED = re.compile(r"^\w+ raised while resolving interpolation: ")
 _FROM_ENVIRONMENT = re.compile(r"(?<!\\)\$\{\s*oc\.env\s*:")
+_QUOTED = re.compile(r"'(.+?)'")
 _SHORTEST_SECRET = 6  # shorter values ("none", "test") would blank out innocent text
 
 
@@ -65,37 +66,57 @@ def leaves(node: Json, key: str = "") -> Iterator[tuple[str, Json]]:
         yield key, node
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unresolved:
+    """A value that cannot be resolved: where, as written, why."""
+
+    key: str
+    written: str
+    reason: str
+
+
 def resolved(raw: Mapping[str, Json]) -> dict[str, Json]:
     """Return plain values with every interpolation replaced; ``???`` where one leads to a missing value.
 
     Raises:
         ConfigError: an interpolation that cannot be resolved, naming its key.
     """
+    failures: list[_Unresolved] = []
     try:
-        return _plain(OmegaConf.create(dict(raw)), "")
+        values: dict[str, Json] = _plain(OmegaConf.create(dict(raw)), "", failures)
     except RecursionError as error:
         raise ConfigError("the settings refer to each other in a circle") from error
+    if failures:
+        first = next(filter(_is_at_fault, failures), failures[0])
+        raise ConfigError(f"{first.key}: cannot resolve {first.written}: {first.reason}")
+    return values
 
 
-def _plain(node: Any, key: str) -> Any:
+def _is_at_fault(failure: _Unresolved) -> bool:
+    """Whether the value itself names what is not there, and not only refers to one that does."""
+    named = _QUOTED.findall(failure.reason)
+    return any(name in failure.written for name in named)
+
+
+def _plain(node: Any, key: str, failures: list[_Unresolved]) -> Any:
     if isinstance(node, DictConfig):
         names = [str(name) for name in node]
-        return {name: _plain(_item(node, name, key), f"{key}.{name}" if key else name) for name in names}
+        return {name: _item(node, name, f"{key}.{name}" if key else name, failures) for name in names}
     if isinstance(node, ListConfig):
-        return [_plain(_item(node, index, key), f"{key}[{index}]") for index in range(len(node))]
+        return [_item(node, index, f"{key}[{index}]", failures) for index in range(len(node))]
     return node
 
 
-def _item(node: Any, name: str | int, parent: str) -> Any:
+def _item(node: Any, name: str | int, key: str, failures: list[_Unresolved]) -> Any:
     try:
-        return MISSING if OmegaConf.is_missing(node, name) else node[name]
+        return MISSING if OmegaConf.is_missing(node, name) else _plain(node[name], key, failures)
     except InterpolationToMissingValueError:
         return MISSING
     except OmegaConfBaseException as error:
-        where = f"{parent}[{name}]" if isinstance(name, int) else f"{parent}.{name}" if parent else name
         written = cast("Any", OmegaConf.to_container(node, resolve=False))[name]
         reason = _RAISED.sub("", str(error).strip().splitlines()[0]).strip('"')
-        raise ConfigError(f"{where}: cannot resolve {written}: {reason}") from error
+        failures.append(_Unresolved(key=key, written=str(written), reason=reason))
+        return MISSING
 
 
 def is_secret(key: str) -> bool:

@@ -9,6 +9,7 @@ import yaml
 
 from agl.config import Settings, compose, load_settings, masked, save_settings, settings_text
 from agl.config.settings import is_secret, resolved
+from agl.errors import ConfigError
 
 
 def settings_of(**raw: object) -> Settings:
@@ -102,3 +103,8 @@ def test_text_that_looks_like_a_reference_survives_saving(world: Path) -> None:
 def test_saving_leaves_no_half_written_file(world: Path) -> None:
     save_settings(compose("train", ["+recipe=sql"], folders=[world]), world / "settings.yaml")
     assert [path.name for path in world.glob(".settings*")] == []
+
+
+def test_the_value_at_fault_is_named_rather_than_what_refers_to_it() -> None:
+    with pytest.raises(ConfigError, match=r"^z: cannot resolve \$\{nothing\}"):
+        settings_of(a="${z}/store", z="${nothing}")
