@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -214,8 +215,8 @@ def ended(held: AttemptedRollout, report: AttemptReport, *, now: float) -> Attem
         changes |= {
             "finished_at": now,
             "error": error,
-            "reward": report.reward,
-            "reward_dimensions": dict(report.reward_dimensions),
+            "reward": None if report.reward is None else float(report.reward),
+            "reward_dimensions": {name: float(value) for name, value in report.reward_dimensions.items()},
         }
     return AttemptedRollout(rollout=held.rollout.model_copy(update=changes), attempt=attempt)
 
@@ -265,9 +266,9 @@ def check_report(report: AttemptReport) -> None:
     if report.reward is not None:
         rewards["reward"] = report.reward
     for name, value in rewards.items():
-        if not math.isfinite(value):
+        if not isinstance(value, numbers.Real) or not math.isfinite(value):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidRequestError(
-                f"{name} is {value}: a reward is a finite number, or None for no reward"
+                f"{name} is {value!r}: a reward is a finite number, or None for no reward"
             )
     if rewards and report.status not in REWARDED:
         raise InvalidRequestError(
