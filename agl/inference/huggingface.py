@@ -29,18 +29,10 @@ def check_policy_folder(policy: Policy) -> None:
         ConfigError: the folder or one of its files is missing; the message names the setting and the file.
     """
     _chat_template(policy)
-    if not _is_local(policy.path):
+    folder = _model_folder(policy)
+    if folder is None:
         return
-    folder = Path(policy.path).expanduser()
     where = f"policy.path={policy.path}"
-    if not folder.exists():
-        raise ConfigError(f"{where} does not exist")
-    if not folder.is_dir():
-        raise ConfigError(f"{where} is not a folder; it must be a Hugging Face model folder")
-    if not (folder / "config.json").is_file():
-        raise ConfigError(f"{where} has no config.json; it must be a Hugging Face model folder")
-    _read_json(folder / "config.json", where)
-    _check_weights(folder, where)
     if not any((folder / name).is_file() for name in _TOKENIZERS):
         raise ConfigError(f"{where} has no tokenizer (tokenizer.json); save the tokenizer beside the model")
     if policy.chat_template is None and not _has_chat_template(folder, where):
@@ -89,7 +81,7 @@ def load_model(policy: Policy, *, dtype: Any, device: Any) -> Any:
     require_extra("loading a policy", "torch", "transformers", "torch")
     from transformers import AutoModelForCausalLM
 
-    check_policy_folder(policy)
+    _model_folder(policy)
     with _loading(policy, "model"), _without_progress_bar():
         model, report = cast("Any", AutoModelForCausalLM).from_pretrained(
             _location(policy),
@@ -185,6 +177,23 @@ def _is_local(path: str) -> bool:
         path.startswith((".", "/", "~")) or path.count("/") > 1 or (os.sep != "/" and os.sep in path)
     )
     return looks_local or Path(path).exists()
+
+
+def _model_folder(policy: Policy) -> Path | None:
+    """Return the checked folder of configuration and weights, or None when the path is a hub name."""
+    if not _is_local(policy.path):
+        return None
+    folder = Path(policy.path).expanduser()
+    where = f"policy.path={policy.path}"
+    if not folder.exists():
+        raise ConfigError(f"{where} does not exist")
+    if not folder.is_dir():
+        raise ConfigError(f"{where} is not a folder; it must be a Hugging Face model folder")
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"{where} has no config.json; it must be a Hugging Face model folder")
+    _read_json(folder / "config.json", where)
+    _check_weights(folder, where)
+    return folder
 
 
 def _location(policy: Policy) -> str:

@@ -126,7 +126,7 @@ class TransformersEngine:
         loaded, self._loaded = self._loaded, None
         if loaded is not None:
             loaded.worker.stop()
-            await asyncio.shield(asyncio.wrap_future(loaded.worker.stopped))
+            await asyncio.shield(asyncio.to_thread(loaded.worker.join))
 
     async def complete_chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a chat completion request; see ``Engine.complete_chat``.

@@ -24,11 +24,12 @@ class BatchWorker:
 
     def __init__(self, load: Callable[[], Batch], deliver: Callable[[Sequence[Call]], None]) -> None:
         self.ready: Future[None] = Future()
-        self.stopped: Future[None] = Future()
         self._load = load
         self._deliver = deliver
         self._inbox: SimpleQueue[Command | None] = SimpleQueue()
         self._scheduler: Scheduler | None = None
+        # A daemon: it never keeps a process alive.
+        self._thread = Thread(target=self._run, name="agl-inference", daemon=True)
 
     @property
     def policy_version(self) -> int:
@@ -36,8 +37,8 @@ class BatchWorker:
         return 0 if self._scheduler is None else self._scheduler.policy_version
 
     def start(self) -> None:
-        """Start the thread; a daemon, so that it never keeps a process alive."""
-        Thread(target=self._run, name="agl-inference", daemon=True).start()
+        """Start the thread."""
+        self._thread.start()
 
     def submit(self, call: Call) -> None:
         """Sample a call; ``deliver`` gets it when it has ended."""
@@ -57,12 +58,16 @@ class BatchWorker:
         """End the thread after the present step; calls that have not ended fail with 503."""
         self._inbox.put(None)
 
+    def join(self) -> None:
+        """Wait until the thread has ended and let go of the batch."""
+        self._thread.join()
+        self._scheduler = None
+
     def _run(self) -> None:
         try:
             scheduler = self._scheduler = Scheduler(self._load())
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the thread
             self.ready.set_exception(error)
-            self.stopped.set_result(None)
             return
         self.ready.set_result(None)
         try:
@@ -72,7 +77,6 @@ class BatchWorker:
                     self._deliver(ended)
         finally:
             self._deliver(scheduler.refuse_all(InferenceError("the engine is closed", status=503)))
-            self.stopped.set_result(None)
 
     def _read_inbox(self, scheduler: Scheduler) -> bool:
         """Execute the commands that have arrived, waiting for one if there is nothing else to do; False is the end."""
