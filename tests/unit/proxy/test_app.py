@@ -33,6 +33,12 @@ async def test_a_call_is_answered_and_recorded_as_the_engine_saw_it(client, stor
     assert reply.headers["x-request-id"] == span.span_id
 
 
+async def test_an_answered_call_leaves_no_task_behind(client):
+    await client.chat()
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 async def test_what_the_agent_did_not_ask_for_is_taken_out_of_the_answer(client):
     answer = (await client.chat()).json
     assert "prompt_token_ids" not in answer

@@ -80,6 +80,14 @@ async def test_a_retry_of_a_failed_call_is_new_and_does_not_take_an_older_calls_
     assert await answer(calls, request(retry=1), works) == "2"
 
 
+async def test_a_failed_call_is_repeated_once_and_leaves_the_answered_one_to_the_other_repeat():
+    calls, works, fails = RecentCalls(), Performer(), Performer(status=503)
+    await answer(calls, request(), works)
+    await answer(calls, request(), fails)
+    repeats = [await answer(calls, request(retry=1), works) for _ in range(2)]
+    assert sorted(repeats) == ["1", "2"]
+
+
 async def test_an_idempotency_key_makes_a_call_one():
     calls, performer = RecentCalls(), Performer()
     assert [await answer(calls, request(key=b"k1"), performer) for _ in range(2)] == ["1", "1"]
@@ -110,6 +118,29 @@ async def test_the_last_one_to_leave_cancels_the_call():
     assert await waits[1] is False
     assert call.outcome.cancelling() == 1
     assert calls.claim(request(retry=2), performer) is not call
+
+
+async def test_a_repeat_does_not_join_a_call_that_is_being_given_up():
+    calls, recording = RecentCalls(), asyncio.Event()
+
+    async def slow_to_end(call):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await recording.wait()
+        raise AssertionError("unreachable")
+
+    call = calls.claim(request(), slow_to_end)
+    await asyncio.sleep(0)
+    left = asyncio.get_running_loop().create_future()
+    left.set_result(None)
+    await call.wait(left)
+    await asyncio.sleep(0)
+    assert not call.outcome.done()
+    assert await answer(calls, request(retry=1), Performer()) == "1"
+    recording.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call.outcome
 
 
 async def test_a_call_whose_answer_is_there_is_not_cancelled():
