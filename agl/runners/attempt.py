@@ -21,6 +21,7 @@ from agl.runners.resources import ResourceShelf
 from agl.store.base import SpanLog
 from agl.tracing.context import AttemptContext
 from agl.tracing.emit import record_reward
+from agl.tracing.plain import clean_text
 from agl.tracing.reward import Reward, reward_from_value
 from agl.tracing.tracer import Tracer
 from agl.types import AttemptedRollout, AttemptStatus, ErrorInfo, Span, SpanQuery
@@ -97,7 +98,9 @@ async def _run(claim: AttemptedRollout, workplace: Workplace, context: AttemptCo
             result = await workplace.grader.grade(assignment, result, lambda: _spans(claim, workplace))
             name = f"the grader {workplace.grader.name}"
         reward = _reward(result, context, name)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary of an attempt: recorded on it
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - the boundary of an attempt: recorded on it
         return Outcome(status="failed", error=error_info(error))
     if reward is None:
         return Outcome(status="succeeded")
@@ -107,8 +110,12 @@ async def _run(claim: AttemptedRollout, workplace: Workplace, context: AttemptCo
 def error_info(error: BaseException) -> ErrorInfo:
     """Return an exception as the record of an attempt: its class is the cause."""
     cause = "missing_resource" if isinstance(error, MissingResourceError) else type(error).__name__
-    trace = "".join(traceback.format_exception(error))
-    return ErrorInfo(cause=cause, message=str(error)[:MAX_MESSAGE], traceback=trace[-MAX_TRACEBACK:])
+    try:
+        message = str(error)
+    except Exception as second:  # noqa: BLE001 - an error that cannot say what it is; recorded as such
+        message = f"(its message cannot be shown: {type(second).__name__})"
+    trace = clean_text("".join(traceback.format_exception(error)))
+    return ErrorInfo(cause=cause, message=clean_text(message)[:MAX_MESSAGE], traceback=trace[-MAX_TRACEBACK:])
 
 
 def _reward(result: object, context: AttemptContext, name: str) -> Reward | None:

@@ -19,18 +19,23 @@ from itertools import count
 from agl.agents.base import Agent
 from agl.agents.function import as_agent
 from agl.errors import ConfigError, ConflictError, NotFoundError, StoreError, StoreUnavailableError
-from agl.runners.attempt import Outcome, Workplace, error_info, execute_attempt
+from agl.runners.attempt import MAX_MESSAGE, Outcome, Workplace, execute_attempt
 from agl.runners.grading import Grader
 from agl.runners.resources import ResourceShelf
 from agl.runners.retry import delays, when_available
 from agl.store.base import LightningStore
+from agl.tracing.plain import clean_text
 from agl.tracing.tracer import Tracer
-from agl.types import AttemptedRollout
+from agl.types import AttemptedRollout, ErrorInfo
 
 log = logging.getLogger(__name__)
 
 CLAIM_WAIT_SECONDS = 30.0
 """How long one claim waits in the store; then it is asked again. Below usual proxies' 60 s limit of an idle request."""
+UNREPORTABLE = "unreportable"
+"""Cause of an attempt whose own report the store refuses."""
+BLOCKED_SECONDS = 0.1
+"""A heartbeat later than this, and than its own interval, tells of a blocked event loop."""
 LAST_WORDS_SECONDS = 1.5
 """How long an ending runner tries to hand back what it was stopped at."""
 
@@ -82,7 +87,8 @@ class LitAgentRunner:
         agent: an ``Agent`` or a function.
         worker_id: names this runner in the store; by default host, process and a random part.
         max_concurrency: the most attempts at once.
-        heartbeat_seconds: how often the store hears that this runner and its attempts live.
+        heartbeat_seconds: how often the store hears that this runner and its attempts live; oftener where a rollout's
+            ``unresponsive_seconds`` asks for it.
         run_id: only rollouts of this run.
         grader: turns what the agent returned into the reward.
         follow_libraries: record spans of libraries instrumented with OpenTelemetry, too (see ``Tracer``).
@@ -112,7 +118,8 @@ class LitAgentRunner:
         self._agent = as_agent(agent)
         self._grader = grader if grader is None or isinstance(grader, Grader) else Grader(grader)
         self._max_concurrency = max_concurrency
-        self._heartbeat_seconds = heartbeat_seconds
+        self._interval = heartbeat_seconds
+        self._sooner = asyncio.Event()
         self._run_id = run_id
         self._follow_libraries = follow_libraries
         self._in_hand: dict[str, _Work] = {}
@@ -210,6 +217,10 @@ class LitAgentRunner:
         task = group.create_task(self._work(claim, workplace), name=f"agl-attempt-{attempt_id}")
         self._in_hand[attempt_id] = _Work(claim, task)
         task.add_done_callback(lambda _: self._put_down(attempt_id))
+        patience = claim.rollout.config.unresponsive_seconds
+        if patience is not None and patience / 3 < self._interval:
+            self._interval = patience / 3
+            self._sooner.set()
 
     def _put_down(self, attempt_id: str) -> None:
         work = self._in_hand.pop(attempt_id)
@@ -241,21 +252,29 @@ class LitAgentRunner:
                 what=f"reporting rollout {rollout_id} attempt {attempt_id}",
             )
         except (ConflictError, NotFoundError) as error:
-            self.stats.superseded += 1
-            log.warning(
-                "the report of rollout %s attempt %s (%s) is dropped, the attempt is no longer this runner's: %s",
-                rollout_id,
-                attempt_id,
-                outcome.status,
-                error,
-            )
+            self._refused(claim, outcome, error)
         except StoreError as error:
-            if outcome.status == "failed":
+            if outcome.error is not None and outcome.error.cause == UNREPORTABLE:
                 raise
             log.exception("the store refuses the report of rollout %s attempt %s", rollout_id, attempt_id)
-            await self._report(claim, Outcome(status="failed", error=error_info(error)))
+            refusal = ErrorInfo(cause=UNREPORTABLE, message=clean_text(str(error))[:MAX_MESSAGE])
+            await self._report(claim, Outcome(status="failed", error=refusal))
         else:
             self._count(outcome)
+
+    def _refused(self, claim: AttemptedRollout, outcome: Outcome, error: StoreError) -> None:
+        """Count a report that came too late; both clocks of a time limit saying so is no news."""
+        if outcome.status == "timeout":
+            self.stats.failed["timeout"] += 1
+            return
+        self.stats.superseded += 1
+        log.warning(
+            "the report of rollout %s attempt %s (%s) is dropped, the attempt is no longer this runner's: %s",
+            claim.rollout.rollout_id,
+            claim.attempt.attempt_id,
+            outcome.status,
+            error,
+        )
 
     def _count(self, outcome: Outcome) -> None:
         if outcome.status == "succeeded":
@@ -298,10 +317,13 @@ class LitAgentRunner:
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            due = loop.time() + self._heartbeat_seconds
-            await asyncio.sleep(self._heartbeat_seconds)
-            late = loop.time() - due
-            if late > self._heartbeat_seconds:
+            interval, begin = self._interval, loop.time()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(interval):
+                    await self._sooner.wait()
+            self._sooner.clear()
+            late = loop.time() - begin - interval
+            if late > max(interval, BLOCKED_SECONDS):
                 log.warning(
                     "the event loop was blocked for %.1f s: an async agent makes blocking calls; "
                     "make it a sync function, or use asyncio.to_thread",

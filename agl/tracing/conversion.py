@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind as OtelKind
 from opentelemetry.trace import StatusCode, format_span_id, format_trace_id
 
-from agl.tracing.plain import plain
+from agl.tracing.plain import clean_text, plain
 from agl.types import Json, Span, SpanEvent, SpanKind, SpanLink, SpanStatus, SpanStatusCode
 from agl.types.attributes import ATTEMPT_ID, ROLLOUT_ID
 
@@ -40,14 +40,18 @@ def span_from_otel(span: ReadableSpan, rollout_id: str, attempt_id: str) -> Span
         span_id=format_span_id(context.span_id),
         trace_id=format_trace_id(context.trace_id),
         parent_id=format_span_id(span.parent.span_id) if span.parent is not None else None,
-        name=span.name,
+        name=clean_text(span.name),
         kind=_KINDS[span.kind],
         status=_UNSET
         if status.is_unset
-        else SpanStatus(code=_CODES[status.status_code], description=status.description),
+        else SpanStatus(
+            code=_CODES[status.status_code], description=status.description and clean_text(status.description)
+        ),
         attributes=_attributes(span.attributes),
         events=tuple(
-            SpanEvent(name=event.name, time_ns=event.timestamp, attributes=_attributes(event.attributes))
+            SpanEvent(
+                name=clean_text(event.name), time_ns=event.timestamp, attributes=_attributes(event.attributes)
+            )
             for event in span.events
         ),
         links=tuple(
@@ -67,6 +71,5 @@ def span_from_otel(span: ReadableSpan, rollout_id: str, attempt_id: str) -> Span
 
 
 def _attributes(attributes: Mapping[str, object] | None) -> dict[str, Json]:
-    return (
-        {key: plain(value) for key, value in attributes.items() if key not in _OWN_KEYS} if attributes else {}
-    )
+    given = attributes or {}
+    return {clean_text(key): plain(value) for key, value in given.items() if key not in _OWN_KEYS}

@@ -26,7 +26,7 @@ _INT64 = 1 << 63
 def plain(value: object, depth: int = 0) -> Json:
     """Return ``value`` as None, bool, int, float, str, list or dict of these."""
     if value is None or isinstance(value, bool | str):
-        return value if type(value) in (bool, str, type(None)) else str(value)
+        return clean_text(value) if isinstance(value, str) else value
     if isinstance(value, Enum):
         return plain(value.value, depth + 1)
     if isinstance(value, int):
@@ -38,6 +38,11 @@ def plain(value: object, depth: int = 0) -> Json:
     return _plain_container(value, depth + 1)
 
 
+def clean_text(text: str) -> str:
+    """Return text that UTF-8 can say: half characters (lone surrogates) become question marks."""
+    return str(text) if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
 def json_text(value: object) -> str:
     """Return ``value`` as JSON text."""
     return json.dumps(plain(value), ensure_ascii=False)
@@ -47,7 +52,7 @@ def as_text(value: object) -> str:
     """Return a bounded ``repr``; an object whose ``repr`` fails is named by its class."""
     shortener = reprlib.Repr()
     shortener.maxother = shortener.maxstring = MAX_TEXT
-    return shortener.repr(value)
+    return clean_text(shortener.repr(value))
 
 
 def _plain_container(value: object, depth: int) -> Json:
@@ -73,4 +78,4 @@ def _plain_container(value: object, depth: int) -> Json:
 
 
 def _key(key: object) -> str:
-    return key if isinstance(key, str) else as_text(key)
+    return clean_text(key) if isinstance(key, str) else as_text(key)

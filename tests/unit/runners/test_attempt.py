@@ -92,13 +92,30 @@ async def test_the_traceback_is_on_the_attempt_and_its_root_span(
     assert "in deep\n" in root.events[0].attributes["exception.stacktrace"]
 
 
-@pytest.mark.parametrize("wrong", [SystemExit(1), asyncio.CancelledError()], ids=["exit", "cancelled"])
+class Unspeakable(BaseException):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    "wrong", [SystemExit(1), asyncio.CancelledError(), Unspeakable()], ids=["exit", "cancel", "own"]
+)
 async def test_an_agent_that_ends_itself_is_a_failure_like_any_other(run_tasks, wrong: BaseException) -> None:
     async def agent(task):
         raise wrong
 
     (rollout,) = await run_tasks(agent, [0])
     assert (rollout.status, rollout.error.cause) == ("failed", type(wrong).__name__)
+
+
+async def test_an_error_in_half_characters_is_recorded(run_tasks) -> None:
+    async def agent(task):
+        agl.emit_message("bad \udc80 text")
+        raise ValueError("bad \udc80 text")
+
+    (rollout,) = await run_tasks(agent, [0])
+    assert (rollout.error.cause, rollout.error.message) == ("ValueError", "bad ? text")
+    assert run_tasks.stats.spans_lost == {}
 
 
 async def test_a_timeout_cancels_the_agent_for_real(run_tasks, store) -> None:
@@ -115,6 +132,7 @@ async def test_a_timeout_cancels_the_agent_for_real(run_tasks, store) -> None:
     attempt = await store.get_latest_attempt(rollout.rollout_id)
     assert ended == ["t"]
     assert (rollout.status, rollout.error.cause, attempt.status) == ("failed", "timeout", "timeout")
+    assert run_tasks.stats.failed == {"timeout": 1}
 
 
 async def test_a_sync_agent_that_times_out_leaves_a_thread_and_says_so(run_tasks, caplog) -> None:

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 import agl
-from agl.errors import ConfigError, StoreUnavailableError
+from agl.errors import ConfigError, InvalidRequestError, StoreUnavailableError
 from agl.runners.runner import LitAgentRunner, RunnerStats
 from agl.types import RolloutConfig, RolloutRequest
 
@@ -67,6 +67,45 @@ async def test_heartbeats_keep_a_silent_attempt_alive(store) -> None:
     stop.set()
     await task
     assert (rollout.status, rollout.num_attempts) == ("succeeded", 1)
+
+
+async def test_heartbeats_come_as_often_as_the_rollouts_patience_asks(store) -> None:
+    release = asyncio.Event()
+
+    async def agent(task):
+        await release.wait()
+        return 1.0
+
+    task, stop = await started(LitAgentRunner(store, agent, heartbeat_seconds=3600))
+    ids = await enqueued(store, unresponsive_seconds=0.3)
+    assert await store.wait_for_rollouts(ids, timeout_seconds=0.9) == []
+    release.set()
+    (rollout,) = await finished(store, ids)
+    stop.set()
+    await task
+    assert (rollout.status, rollout.num_attempts) == ("succeeded", 1)
+
+
+async def test_a_report_that_the_store_cannot_take_still_ends_the_rollout(store) -> None:
+    update = store.update_attempt
+
+    async def picky(rollout_id, attempt_id, **report):
+        if report["status"] == "succeeded":
+            raise InvalidRequestError("not like this")
+        return await update(rollout_id, attempt_id, **report)
+
+    async def agent(task):
+        return 1.0
+
+    store.update_attempt = picky
+    ids = await enqueued(store)
+    task, stop = await started(LitAgentRunner(store, agent))
+    (rollout,) = await finished(store, ids)
+    stop.set()
+    stats = await task
+    assert (rollout.status, rollout.reward) == ("failed", None)
+    assert (rollout.error.cause, rollout.error.message) == ("unreportable", "not like this")
+    assert stats.failed == {"unreportable": 1}
 
 
 async def test_a_cancelled_rollout_stops_its_agent(store) -> None:

@@ -44,6 +44,11 @@ def test_what_json_cannot_say_becomes_text() -> None:
     assert plain({1: "a"}) == {"1": "a"}
 
 
+def test_half_characters_do_not_reach_the_store() -> None:
+    assert plain({"a\ud800": "b\udfffc"}) == {"a?": "b?c"}
+    assert plain("grün 🙂") == "grün 🙂"
+
+
 def test_enums_tuples_sets_numbers_and_str_subclasses_become_their_values() -> None:
     assert plain(Colour.RED) == "red"
     assert plain((1, 2)) == [1, 2]
