@@ -80,9 +80,7 @@ def _rewards_of_calls(ordered: Sequence[Span]) -> dict[str, float]:
 def _triplet(span: Span, index: int, reward: float | None) -> Triplet | str:
     """The choice as a triplet, or the cause for which there is none."""
     attributes = span.attributes
-    cause = attributes.get(key.of_choice(key.MISSING_IDS_CAUSE, index)) or attributes.get(
-        key.MISSING_IDS_CAUSE
-    )
+    cause = attributes.get(key.of_choice(key.MISSING_IDS_CAUSE, index))
     if cause:
         return str(cause)
     try:

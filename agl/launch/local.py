@@ -44,6 +44,7 @@ async def running(parts: Parts, *, run_id: str) -> AsyncGenerator[ServedPolicy]:
             proxy_url=server.url,
             run_id=run_id,
             new_id=lambda: uuid4().hex[:8],
+            api_key=server.api_key,
         )
 
 

@@ -211,9 +211,11 @@ class ProxyApp:
         """Carry out one call: look up, ask, record."""
         resources = await self._attempts.resources_for_call(address.rollout_id, address.attempt_id)
         llm = llm_of_call(resources, chat["model"])
+        seed = self._attempts.seed_of_next_call(address.rollout_id, address.attempt_id)
+        asked = chat if seed is None or chat.get("seed") is not None else {**chat, "seed": seed}
         call = Call(
             address=address,
-            request=upstream_chat(chat, sampling_of(llm)),
+            request=upstream_chat(asked if llm is None else {**asked, "model": llm.model}, sampling_of(llm)),
             span_id=os.urandom(8).hex(),
             traceparent=traceparent,
             started_ns=self._now_ns(),

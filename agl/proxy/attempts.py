@@ -10,6 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Any, TypeVar
 
 from agl.errors import NotFoundError
@@ -34,6 +35,9 @@ class _Seat:
     checked_at: float
     ended: str | None = None
     """Why it may no longer call."""
+    seed: int | None = None
+    """Of the rollout's sampling, where whoever enqueued it gave one."""
+    num_calls: int = 0
 
 
 class AttemptDirectory:
@@ -65,6 +69,18 @@ class AttemptDirectory:
             raise CallRefusedError(seat.ended, status=409, code="attempt_over", retry=False)
         return seat.resources
 
+    def seed_of_next_call(self, rollout_id: str, attempt_id: str) -> int | None:
+        """Return a seed for the attempt's next call, None when its rollout has none in ``metadata["seed"]``.
+
+        It follows from the rollout's seed and the call's number, so that the same rollout samples the same tokens in a
+        repeated or resumed run.
+        """
+        seat = self._seats.get((rollout_id, attempt_id))
+        if seat is None or seat.seed is None:
+            return None
+        seat.num_calls += 1
+        return Random(f"{seat.seed}/{seat.num_calls}").getrandbits(31)
+
     async def _new_seat(self, rollout_id: str, attempt_id: str, now: float) -> _Seat:
         try:
             rollout, latest = await asyncio.gather(
@@ -74,7 +90,9 @@ class AttemptDirectory:
             message = f"rollout {rollout_id} is not in the store that this proxy records to"
             raise CallRefusedError(message, status=404, code="unknown_rollout") from error
         ended = await self._end_of(rollout_id, attempt_id, latest)
-        return _Seat(None if ended else await self._resources_of(rollout), now, ended)
+        resources = None if ended else await self._resources_of(rollout)
+        seed = rollout.metadata.get("seed")
+        return _Seat(resources, now, ended, seed if isinstance(seed, int) else None)
 
     async def _end_of(self, rollout_id: str, attempt_id: str, latest: Attempt | None) -> str | None:
         """Why the attempt may not call, None while it may."""

@@ -77,3 +77,20 @@ def test_only_the_named_agents_are_trained() -> None:
 def test_rewards_between_calls_belong_to_the_call_before_them() -> None:
     spans = [call_span(1, [1], [2]), reward_span(2, 0.25), reward_span(3, 0.5), call_span(4, [3], [4])]
     assert [triplet.reward for triplet in calls_of_attempt(spans).triplets] == [0.75, None]
+
+
+def test_a_choice_without_ids_does_not_drop_the_others() -> None:
+    span = call_span(
+        1,
+        [1, 2],
+        [3],
+        **{
+            key.CHOICE_COUNT: 2,
+            key.MISSING_IDS_CAUSE: "length_mismatch",
+            key.of_choice(key.RESPONSE_TOKEN_IDS, 1): packed_ids([4]),
+            key.of_choice(key.RESPONSE_LOGPROBS, 1): packed_floats([-1.0]),
+        },
+    )
+    calls = calls_of_attempt([span])
+    assert [list(triplet.response_ids) for triplet in calls.triplets] == [[4]]
+    assert dict(calls.dropped) == {"length_mismatch": 1}

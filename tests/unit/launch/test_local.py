@@ -35,7 +35,7 @@ class Part:
     @asynccontextmanager
     async def serving(self, store: object, upstream: object) -> AsyncGenerator[Any]:
         async with self:
-            yield SimpleNamespace(url="http://127.0.0.1:9")
+            yield SimpleNamespace(url="http://127.0.0.1:9", api_key="token")
 
     @asynccontextmanager
     async def running(self, store: object, agent: object, *, run_id: str) -> AsyncGenerator[None]:
@@ -57,7 +57,9 @@ def parts(store: InMemoryLightningStore, log: list[str], *, runner_fails: bool =
 async def test_parts_stop_in_reverse_order() -> None:
     log: list[str] = []
     async with InMemoryLightningStore() as store, running(parts(store, log), run_id="run") as policy:
-        assert await policy.resources_id("train", {})
+        named = await store.get_resources_by_id(await policy.resources_id("train", {}))
+        llm = named.resources["llm"]
+        assert (llm.base_url, llm.api_key) == ("http://127.0.0.1:9", "token")
     assert log == ["+engine", "+learner", "+proxy", "+runner", "-runner", "-proxy", "-learner", "-engine"]
 
 

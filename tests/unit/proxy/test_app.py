@@ -1,5 +1,6 @@
 import asyncio
 import logging
+from random import Random
 
 import orjson
 import pytest
@@ -316,3 +317,27 @@ async def test_closing_lets_a_call_end_in_its_grace(client, app, store, upstream
     upstream.gate.set()
     await closing
     assert (await call).status == 200
+
+
+async def test_calls_of_a_seeded_rollout_get_seeds_that_follow_from_it(client, store, upstream):
+    store.rollouts["r1"] = store.rollouts["r1"].model_copy(update={"metadata": {"seed": 11}})
+    for _ in range(3):
+        await client.chat()
+    seeds = [asked["seed"] for asked in upstream.requests]
+    assert seeds == [Random(f"11/{number}").getrandbits(31) for number in (1, 2, 3)]
+
+
+async def test_a_seed_of_the_agents_own_is_kept(client, store, upstream):
+    store.rollouts["r1"] = store.rollouts["r1"].model_copy(update={"metadata": {"seed": 11}})
+    await client.chat({**HELLO, "seed": 5})
+    assert upstream.requests[0]["seed"] == 5
+
+
+async def test_without_a_seeded_rollout_no_seed_is_sent(client, upstream):
+    await client.chat()
+    assert "seed" not in upstream.requests[0]
+
+
+async def test_an_agent_that_names_another_model_gets_the_policy(client, store, upstream):
+    await client.chat({**HELLO, "model": "gpt-4o"})
+    assert upstream.requests[0]["model"] == "policy"
