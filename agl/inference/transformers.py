@@ -127,6 +127,7 @@ class TransformersEngine:
         if loaded is not None:
             loaded.worker.stop()
             await asyncio.shield(asyncio.to_thread(loaded.worker.join))
+            loaded.model = loaded.tokenizer = loaded.texts = None
 
     async def complete_chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a chat completion request; see ``Engine.complete_chat``.
