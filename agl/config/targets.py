@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from agl.errors import ConfigError, MissingExtraError
 
 TARGET = "_target_"
 OURS = "agl"
+_EXTRA = re.compile(r"""([\w-]+).*;.*extra == ['"]([\w-]+)['"]""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,9 @@ def _attribute(dotted: str, key: str) -> Any:
         raise
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            extra = extra_with(error.name or "")
+            if extra is not None:
+                raise MissingExtraError(dotted, extra) from error
             raise ConfigError(f"{key}: {dotted} needs {error.name}, which is not installed") from error
         parent = sys.modules.get(error.name.rpartition(".")[0])
         raise ConfigError(f"{key}: there is no module {error.name}{_siblings(error.name, parent)}") from error
@@ -100,6 +105,20 @@ def _attribute(dotted: str, key: str) -> Any:
         names = [n for n in dir(module) if not n.startswith("_") and callable(getattr(module, n))]
         raise ConfigError(f"{key}: {module_name} has no {attribute}{nearest(attribute, names, module_name)}")
     return getattr(module, attribute)
+
+
+def extra_with(module: str) -> str | None:
+    """Return the first of agl's own extras that installs a module's package, None when none does."""
+    package = module.partition(".")[0].replace("_", "-").lower()
+    try:
+        requirements = metadata.requires(OURS) or []
+    except metadata.PackageNotFoundError:
+        return None
+    for requirement in requirements:
+        found = _EXTRA.match(requirement)
+        if found and found.group(1).lower() == package:
+            return found.group(2)
+    return None
 
 
 def _siblings(missing: str, parent: Any) -> str:
