@@ -1,0 +1,87 @@
+"""The agent: asks a model for SQL, runs it, shows it the outcome and lets it rewrite.
+
+Plain `openai`, any model. Nothing here knows about training; the decorator only says that `agl` may run the
+function.
+"""
+
+import asyncio
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import httpx
+from openai import AsyncOpenAI
+
+import agl
+
+from .execution import Limits, QueryError, execute, same_answer
+from .messages import NO_QUERY, error_message, first_message, rows_message, sql_from_answer
+
+# One client per event loop: building one loads the TLS certificates, which costs more than a whole rollout.
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = WeakKeyDictionary()
+
+
+def _client(base_url: str, api_key: str | None) -> AsyncOpenAI:
+    loop = asyncio.get_running_loop()
+    if loop not in _clients:
+        limits = httpx.Limits(max_connections=1024, max_keepalive_connections=256)
+        http = httpx.AsyncClient(limits=limits, timeout=httpx.Timeout(120, connect=10))
+        _clients[loop] = AsyncOpenAI(base_url=base_url, api_key="none", http_client=http, max_retries=1)
+    return _clients[loop].with_options(base_url=base_url, api_key=api_key or "none")
+
+
+@agl.rollout
+async def sql_agent(
+    task: dict[str, Any],
+    llm: Any,
+    *,
+    show_schema: bool = True,
+    system_prompt: str | None = None,
+    max_turns: int = 3,
+    preview_rows: int = 3,
+    seconds_per_query: float = 2.0,
+) -> float:
+    """1.0 when the last query run answers like the gold query, else 0.0. A failing model call raises."""
+    client, limits = _client(llm.base_url, llm.api_key), Limits(seconds=seconds_per_query)
+    messages = [{"role": "system", "content": system_prompt}] if system_prompt else []
+    messages.append(
+        {"role": "user", "content": first_message(task["question"], task["schema"] if show_schema else None)}
+    )
+    rows: list[tuple[object, ...]] | None = None
+    for turn in range(1, max_turns + 1):
+        answer = await client.chat.completions.create(
+            model=llm.model, messages=messages, **(llm.sampling or {})
+        )
+        text = answer.choices[0].message.content or ""
+        sql = sql_from_answer(text)
+        if sql is None and turn > 1:
+            break  # it accepts what it has
+        outcome, rows = await _run(task["database"], sql, limits, preview_rows)
+        messages += [{"role": "assistant", "content": text}, {"role": "user", "content": outcome}]
+    if rows is None:
+        return 0.0
+    return float(same_answer(rows, await _gold_rows(task), ordered=task["ordered"]))
+
+
+async def _run(
+    database: str, sql: str | None, limits: Limits, preview_rows: int
+) -> tuple[str, list[tuple[object, ...]] | None]:
+    """What the model is told about its query, and the rows if there are any."""
+    if sql is None:
+        return NO_QUERY, None
+    try:
+        rows = await asyncio.to_thread(execute, database, sql, limits)
+    except QueryError as error:
+        return error_message(error), None
+    return rows_message(rows, preview_rows), rows
+
+
+async def _gold_rows(task: dict[str, Any]) -> list[tuple[object, ...]]:
+    """The right answer. Raises ValueError when the task is broken: that must not look like a wrong answer."""
+    try:
+        return await asyncio.to_thread(
+            execute, task["database"], task["gold_sql"], Limits(seconds=30.0, instructions=10**9)
+        )
+    except QueryError as error:
+        raise ValueError(
+            f"the gold query of {task['question']!r} fails on {task['database']}: {error}"
+        ) from error
