@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agl.store.base import LightningStore
+from agl.store.paging import iter_spans
 from agl.types import Rollout, RolloutRequest, Span, SpanQuery
 
 PROGRESS_SECONDS = 1.0
@@ -40,11 +41,5 @@ async def run_rollouts(
 
 async def spans_of_rollout(store: LightningStore, rollout_id: str) -> list[Span]:
     """Return all spans of the rollout's newest attempt."""
-    spans: list[Span] = []
     query = SpanQuery(rollout_id=rollout_id, attempt_id="latest")
-    while True:
-        page = await store.query_spans(query)
-        spans += page.items
-        if page.next_cursor is None:
-            return spans
-        query = query.model_copy(update={"cursor": page.next_cursor})
+    return [span async for span in iter_spans(store, query)]

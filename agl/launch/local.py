@@ -14,7 +14,8 @@ from agl.learners.base import Learner
 from agl.proxy import LLMProxy
 from agl.runners.inline import InlineRunners
 from agl.store.base import LightningStore
-from agl.types import AttemptQuery, ErrorInfo
+from agl.store.paging import iter_rollouts
+from agl.types import RolloutQuery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,26 +49,15 @@ async def running(parts: Parts, *, run_id: str) -> AsyncGenerator[ServedPolicy]:
         )
 
 
-async def give_up_lost_attempts(store: LightningStore, *, run_id: str) -> int:
-    """Report the run's open attempts as unresponsive; return how many there were.
+async def requeue_lost_attempts(store: LightningStore, *, run_id: str) -> int:
+    """Put the run's rollouts that are under way back into the queue; return how many there were.
 
     For a resumed run whose runners lived in the process that is gone: nobody will report on them, and waiting for their
-    leases would only cost time.
+    leases would only cost time. It is not the rollout's fault, so it does not count against ``max_attempts``.
     """
     lost = 0
-    for status in ("preparing", "running"):
-        query = AttemptQuery(status=(status,))
-        while True:
-            page = await store.query_attempts(query)
-            for attempt in page.items:
-                rollout = await store.get_rollout_by_id(attempt.rollout_id)
-                if rollout.run_id == run_id:
-                    error = ErrorInfo(cause="unresponsive", message="the process that ran it has ended")
-                    await store.update_attempt(
-                        attempt.rollout_id, attempt.attempt_id, status="unresponsive", error=error
-                    )
-                    lost += 1
-            if page.next_cursor is None:
-                break
-            query = query.model_copy(update={"cursor": page.next_cursor})
+    query = RolloutQuery(run_id=run_id, status=("preparing", "running"))
+    async for rollout in iter_rollouts(store, query):
+        await store.update_rollout(rollout.rollout_id, status="requeuing")
+        lost += 1
     return lost

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from agl.launch.local import Parts, give_up_lost_attempts, running
+from agl.launch.local import Parts, requeue_lost_attempts, running
 from agl.store.sqlite import InMemoryLightningStore
-from agl.types import RolloutConfig, RolloutRequest
-
-RETRIED = RolloutConfig(max_attempts=3, retry_on=("unresponsive",))
+from agl.types import RolloutRequest
 
 
 class Part:
@@ -76,11 +74,9 @@ async def test_open_attempts_of_the_run_are_requeued_and_no_others() -> None:
     async with InMemoryLightningStore() as store:
         for run_id in ("run", "other"):
             await store.add_run(name=run_id, run_id=run_id)
-            await store.enqueue_rollout(
-                RolloutRequest(task=1, rollout_id=run_id, run_id=run_id, config=RETRIED)
-            )
+            await store.enqueue_rollout(RolloutRequest(task=1, rollout_id=run_id, run_id=run_id))
         await store.dequeue_many_rollouts(worker_id="gone", limit=2)
-        assert await give_up_lost_attempts(store, run_id="run") == 1
+        assert await requeue_lost_attempts(store, run_id="run") == 1
         assert (await store.get_rollout_by_id("run")).status == "requeuing"
         assert (await store.get_rollout_by_id("other")).status == "preparing"
         again = await store.dequeue_rollout(worker_id="new")
