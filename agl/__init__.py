@@ -27,11 +27,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agl.adapters.trace import TracerTraceToTriplet
     from agl.agents.function import rollout
+    from agl.algorithms.base import Algorithm
+    from agl.proxy import LLMProxy
     from agl.runners.runner import LitAgentRunner
+    from agl.store.base import LightningStore
+    from agl.store.sqlite import InMemoryLightningStore, SqliteLightningStore
     from agl.tracing.emit import emit_exception, emit_message, emit_object, emit_reward
     from agl.tracing.operation import operation
     from agl.tracing.tracer import Tracer
+    from agl.trainer import Trainer
     from agl.types import (
         LLM,
         Attempt,
@@ -56,7 +62,14 @@ _HOMES = {
     "RolloutConfig": "agl.types",
     "Attempt": "agl.types",
     "Span": "agl.types",
+    "Algorithm": "agl.algorithms.base",
+    "InMemoryLightningStore": "agl.store.sqlite",
+    "LLMProxy": "agl.proxy",
+    "LightningStore": "agl.store.base",
     "LitAgentRunner": "agl.runners.runner",
+    "SqliteLightningStore": "agl.store.sqlite",
+    "TracerTraceToTriplet": "agl.adapters.trace",
+    "Trainer": "agl.trainer",
     "Tracer": "agl.tracing.tracer",
     "emit_exception": "agl.tracing.emit",
     "emit_message": "agl.tracing.emit",
@@ -68,7 +81,11 @@ _HOMES = {
 
 __all__ = [
     "LLM",
+    "Algorithm",
     "Attempt",
+    "InMemoryLightningStore",
+    "LLMProxy",
+    "LightningStore",
     "LitAgentRunner",
     "NamedResources",
     "PromptTemplate",
@@ -76,7 +93,10 @@ __all__ = [
     "Rollout",
     "RolloutConfig",
     "Span",
+    "SqliteLightningStore",
     "Tracer",
+    "TracerTraceToTriplet",
+    "Trainer",
     "Weights",
     "__version__",
     "emit_exception",
