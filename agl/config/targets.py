@@ -108,17 +108,18 @@ def _attribute(dotted: str, key: str) -> Any:
 
 
 def extra_with(module: str) -> str | None:
-    """Return the first of agl's own extras that installs a module's package, None when none does."""
+    """Return the smallest of agl's own extras that installs a module's package, None when none does."""
     package = module.partition(".")[0].replace("_", "-").lower()
     try:
         requirements = metadata.requires(OURS) or []
     except metadata.PackageNotFoundError:
         return None
-    for requirement in requirements:
-        found = _EXTRA.match(requirement)
-        if found and found.group(1).lower() == package:
-            return found.group(2)
-    return None
+    extras: dict[str, set[str]] = {}
+    for found in filter(None, map(_EXTRA.match, requirements)):
+        extras.setdefault(found.group(2), set()).add(found.group(1).lower())
+    return min(
+        (extra for extra in extras if package in extras[extra]), key=lambda e: len(extras[e]), default=None
+    )
 
 
 def _siblings(missing: str, parent: Any) -> str:
