@@ -1,1 +1,1 @@
-"""The learner of one process, on CPU or one GPU: models, losses, batches, checkpoints."""
+"""The learner of one process, on CPU or one GPU: models, losses, batches, updates, checkpoints."""

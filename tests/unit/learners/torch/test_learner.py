@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from agl.errors import AglError, CheckpointError, ConfigError
+from agl.learners.base import Learner
 from agl.learners.torch.learner import TorchLearner
 from agl.types.policy import Lora, Policy
 from agl.types.sample import PolicyLoss, TrainingSample, Trajectory
@@ -320,6 +321,7 @@ async def test_bfloat16_on_a_cpu_is_refused(opened: Make) -> None:
 
 async def test_a_learner_that_is_not_open_says_so(policy: Policy) -> None:
     learner = TorchLearner(policy)
+    assert isinstance(learner, Learner)
     with pytest.raises(AglError, match="not open"):
         await learner.logprobs([])
     async with learner:
