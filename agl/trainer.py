@@ -18,8 +18,9 @@ from agl.agents.function import as_agent
 from agl.algorithms.base import Algorithm, RunContext, RunResult
 from agl.data import TaskData
 from agl.errors import ConfigError
+from agl.evaluation.rollouts import abandon_rollouts
 from agl.inference.base import Engine
-from agl.launch.local import Parts, requeue_lost_attempts, running
+from agl.launch.local import Parts, running
 from agl.learners.base import Learner
 from agl.metrics.settings import MetricSettings
 from agl.outcome import Outcome, outcome_of
@@ -104,8 +105,8 @@ class Trainer:
             try:
                 await self.store.update_run(run_id, status="running")
                 if resume:
-                    lost = await requeue_lost_attempts(self.store, run_id=run_id)
-                    log.info("resuming %s; %d attempts of the ended process are executed again", run_id, lost)
+                    left = await abandon_rollouts(self.store, run_id=run_id)
+                    log.info("resuming %s; %d rollouts of the ended process are run again", run_id, left)
                 result = await self._run(run_id, train_tasks, val_tasks, resume=resume)
                 outcome = await outcome_of(result, store=self.store, run_dir=self.run_dir, name=self.name)
             except asyncio.CancelledError:

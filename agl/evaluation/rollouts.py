@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from agl.store.base import LightningStore
-from agl.store.paging import iter_spans
-from agl.types import Rollout, RolloutRequest, Span, SpanQuery
+from agl.store.paging import iter_rollouts, iter_spans
+from agl.types import Rollout, RolloutQuery, RolloutRequest, Span, SpanQuery
 
 PROGRESS_SECONDS = 1.0
 """How often a wait tells how far it is; the wait itself is woken by the store."""
 TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
+ABANDONED = "abandoned"
+"""In the metadata of a rollout that an ended process of the run left open."""
 
 
 async def run_rollouts(
@@ -21,14 +23,10 @@ async def run_rollouts(
 ) -> list[Rollout]:
     """Enqueue, wait until every rollout is terminal, and return them in the order of the requests.
 
-    Requests carry their rollout ids, so that a resumed run gets back what is already done and runs only the rest. A
-    rollout left over from before that waits for resources of an ended process is pointed to the resources asked for
-    now.
+    Requests carry their rollout ids, so that a resumed run gets back what is already done and runs only the rest. What
+    was abandoned is asked for again, under the id with ``-again`` behind it.
     """
-    rollouts = await store.enqueue_many_rollouts(requests)
-    for rollout, request in zip(rollouts, requests, strict=True):
-        if rollout.status in ("pending", "requeuing") and rollout.resources_id != request.resources_id:
-            await store.update_rollout(rollout.rollout_id, resources_id=request.resources_id)
+    rollouts = await _enqueue(store, requests)
     finished = {rollout.rollout_id: rollout for rollout in rollouts if rollout.status in TERMINAL}
     ids = [rollout.rollout_id for rollout in rollouts]
     while waiting := [rollout_id for rollout_id in ids if rollout_id not in finished]:
@@ -37,6 +35,37 @@ async def run_rollouts(
         finished |= {rollout.rollout_id: rollout for rollout in done}
     on_progress(len(ids), len(ids))
     return [finished[rollout_id] for rollout_id in ids]
+
+
+async def _enqueue(store: LightningStore, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+    rollouts = await store.enqueue_many_rollouts(requests)
+    abandoned = [
+        index
+        for index, rollout in enumerate(rollouts)
+        if ABANDONED in rollout.metadata and rollout.status == "cancelled"
+    ]
+    if abandoned:
+        again = [
+            requests[index].model_copy(update={"rollout_id": f"{requests[index].rollout_id}-again"})
+            for index in abandoned
+        ]
+        for index, rollout in zip(abandoned, await _enqueue(store, again), strict=True):
+            rollouts[index] = rollout
+    return rollouts
+
+
+async def abandon_rollouts(store: LightningStore, *, run_id: str) -> int:
+    """Cancel the run's open rollouts and mark them as abandoned; return how many there were.
+
+    For a resumed run, before its runner starts: what the ended process left in the queue points to a proxy that is
+    gone, and belongs to weights that are not served yet. ``run_rollouts`` asks for it again when its turn comes.
+    """
+    query = RolloutQuery(run_id=run_id, status=("pending", "requeuing", "preparing", "running"))
+    left = [rollout async for rollout in iter_rollouts(store, query)]
+    for rollout in left:
+        await store.update_rollout(rollout.rollout_id, metadata={**rollout.metadata, ABANDONED: True})
+        await store.cancel_rollout(rollout.rollout_id)
+    return len(left)
 
 
 async def spans_of_rollout(store: LightningStore, rollout_id: str) -> list[Span]:

@@ -14,8 +14,6 @@ from agl.learners.base import Learner
 from agl.proxy import LLMProxy
 from agl.runners.inline import InlineRunners
 from agl.store.base import LightningStore
-from agl.store.paging import iter_rollouts
-from agl.types import RolloutQuery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +45,3 @@ async def running(parts: Parts, *, run_id: str) -> AsyncGenerator[ServedPolicy]:
             new_id=lambda: uuid4().hex[:8],
             api_key=server.api_key,
         )
-
-
-async def requeue_lost_attempts(store: LightningStore, *, run_id: str) -> int:
-    """Put the run's rollouts that are under way back into the queue; return how many there were.
-
-    For a resumed run whose runners lived in the process that is gone: nobody will report on them, and waiting for their
-    leases would only cost time. It is not the rollout's fault, so it does not count against ``max_attempts``.
-    """
-    lost = 0
-    query = RolloutQuery(run_id=run_id, status=("preparing", "running"))
-    async for rollout in iter_rollouts(store, query):
-        await store.update_rollout(rollout.rollout_id, status="requeuing")
-        lost += 1
-    return lost

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scripted_worker import Script, scripted_worker
 
-from agl.evaluation.rollouts import run_rollouts, spans_of_rollout
+from agl.evaluation.rollouts import abandon_rollouts, run_rollouts, spans_of_rollout
 from agl.store.sqlite import InMemoryLightningStore
 from agl.types import RolloutRequest
 
@@ -34,14 +34,33 @@ async def test_a_second_run_is_answered_from_the_store() -> None:
     assert len(claimed) == 5
 
 
-async def test_what_waits_since_before_gets_the_resources_asked_for_now() -> None:
+async def test_what_an_ended_process_left_open_is_run_again_when_its_turn_comes() -> None:
     async with InMemoryLightningStore() as store:
-        for version in ("old", "new"):
-            await store.add_resources({"x": version}, resources_id=version)
-        await store.enqueue_many_rollouts(requests(2, resources_id="old"))
-        async with scripted_worker(store, lambda _: Script(reward=1.0)):
-            done = await run_rollouts(store, requests(2, resources_id="new"))
-    assert [rollout.resources_id for rollout in done] == ["new", "new"]
+        for run_id in ("run", "other"):
+            await store.add_run(name=run_id, run_id=run_id)
+        await store.enqueue_many_rollouts(requests(2, run_id="run"))
+        await store.enqueue_rollout(RolloutRequest(task=9, rollout_id="not ours", run_id="other"))
+        await store.dequeue_rollout(worker_id="gone", run_id="run")
+
+        assert await abandon_rollouts(store, run_id="run") == 2
+        assert await store.dequeue_rollout(worker_id="early", run_id="run") is None
+        for _ in range(2):  # it may be abandoned more than once
+            await store.enqueue_many_rollouts([RolloutRequest(task=0, rollout_id="r0-again", run_id="run")])
+            await abandon_rollouts(store, run_id="run")
+        async with scripted_worker(store, lambda claim: Script(reward=float(claim.rollout.task))):
+            done = await run_rollouts(store, requests(2, run_id="run"))
+        assert (await store.get_rollout_by_id("not ours")).status == "succeeded"
+    assert [rollout.status for rollout in done] == ["succeeded", "succeeded"]
+    assert [rollout.rollout_id for rollout in done] == ["r0-again-again", "r1-again"]
+    assert [rollout.reward for rollout in done] == [0.0, 1.0]
+
+
+async def test_a_rollout_that_a_person_cancelled_stays_cancelled() -> None:
+    async with InMemoryLightningStore() as store:
+        await store.enqueue_many_rollouts(requests(1))
+        await store.cancel_rollout("r0")
+        (rollout,) = await run_rollouts(store, requests(1))
+    assert rollout.status == "cancelled"
 
 
 async def test_progress_ends_at_the_total() -> None:

@@ -1,4 +1,4 @@
-"""Parts start in the order of the pipeline and stop in reverse; lost attempts are given up at once."""
+"""Parts start in the order of the pipeline and stop in reverse."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from agl.launch.local import Parts, requeue_lost_attempts, running
+from agl.launch.local import Parts, running
 from agl.store.sqlite import InMemoryLightningStore
-from agl.types import RolloutRequest
 
 
 class Part:
@@ -68,17 +67,3 @@ async def test_a_part_that_does_not_start_stops_the_others() -> None:
             async with running(parts(store, log, runner_fails=True), run_id="run"):
                 pass
     assert log[-3:] == ["-proxy", "-learner", "-engine"]
-
-
-async def test_open_attempts_of_the_run_are_requeued_and_no_others() -> None:
-    async with InMemoryLightningStore() as store:
-        for run_id in ("run", "other"):
-            await store.add_run(name=run_id, run_id=run_id)
-            await store.enqueue_rollout(RolloutRequest(task=1, rollout_id=run_id, run_id=run_id))
-        await store.dequeue_many_rollouts(worker_id="gone", limit=2)
-        assert await requeue_lost_attempts(store, run_id="run") == 1
-        assert (await store.get_rollout_by_id("run")).status == "requeuing"
-        assert (await store.get_rollout_by_id("other")).status == "preparing"
-        again = await store.dequeue_rollout(worker_id="new")
-        assert again is not None
-        assert again.attempt.sequence_id == 2
