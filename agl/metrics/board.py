@@ -95,6 +95,7 @@ def troubles(values: Mapping[str, float]) -> list[str]:
         ("rollouts/cancelled", "cancelled", ""),
         ("rollouts/without_reward", "without reward", ""),
         ("rollouts/without_calls", "without model calls", ""),
+        ("rollouts/untrainable", "without a sample to learn from", ""),
     ]
     found = [
         f"{values[name]:.0f} {words}{f' ({which})' if which else ''}"

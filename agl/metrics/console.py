@@ -22,7 +22,7 @@ from agl.metrics.board import Board
 PLAIN_WIDTH = 80
 HEARTBEAT_SECONDS = 15.0
 _SHOWN_PER_MESSAGE = 3
-_ANNOUNCED = ("starting", "preflight", "evaluating", "saving")
+_ANNOUNCED = ("starting", "preflight", "evaluating")
 """Phases outside the iterations, or rare: plain output says when they begin."""
 
 

@@ -59,12 +59,13 @@ def test_what_went_wrong_is_counted_by_cause_most_frequent_first() -> None:
         "rollouts/cancelled": 1,
         "rollouts/without_reward": 2,
         "rollouts/without_calls": 3,
+        "rollouts/untrainable": 4,
         "samples/dropped/too_long": 2,
         "samples/dropped/no_ids": 0,
     }
     assert counts(values) == (
         "16 enqueued, 10 succeeded, 5 failed (TimeoutError 4, ValueError 1), 1 cancelled, "
-        "2 without reward, 3 without model calls, 2 dropped (too_long 2)"
+        "2 without reward, 3 without model calls, 4 without a sample to learn from, 2 dropped (too_long 2)"
     )
 
 
