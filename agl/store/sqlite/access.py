@@ -14,7 +14,7 @@ from agl.errors import StoreError, StoreUnavailableError
 from agl.store.sqlite.attempts import AttemptDeadlines, grant_grace
 from agl.store.sqlite.connection import Ownership, open_database
 from agl.store.sqlite.reader import Readers
-from agl.store.sqlite.writer import Operation, Transaction, Writer
+from agl.store.sqlite.writer import Operation, Transaction, Writer, nothing
 from agl.store.waiting import Arrivals, Finishes
 from agl.store.watchdog import sweep
 
@@ -64,7 +64,7 @@ class Access:
         )
         if self.path != MEMORY:
             self._readers = Readers(self.path)
-        await self._writer.submit(grant_grace)
+        await self._writer.submit(nothing)  # sweeps: what ran out while the store was away has ended when it is open
 
     async def close(self) -> None:
         """Let waiters go, write what is left and let go of the file."""
@@ -117,6 +117,7 @@ class Access:
         ownership.take()
         try:
             db = open_database(self.path, now=self.clock())
+            grant_grace(db, self.clock())
         except StoreError:
             ownership.let_go()
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 
 from agl.errors import NotFoundError
@@ -90,16 +91,16 @@ class AttemptDeadlines:
         save_rollout(self._transaction, position, old.rollout, held.rollout)
 
 
-def grant_grace(transaction: Transaction) -> None:
+def grant_grace(db: sqlite3.Connection, now: float) -> None:
     """Renew the leases of open attempts when a store opens: silence counts only while the store was there to listen."""
-    rows = transaction.rows(
+    db.execute("BEGIN IMMEDIATE")
+    rows = db.execute(
         "SELECT a.position, a.started_at, r.config FROM attempt a JOIN rollout r ON r.position = a.rollout"
         " WHERE a.deadline IS NOT NULL AND a.lease IS NOT NULL"
-    )
+    ).fetchall()
     for position, started_at, text in rows:
         config = config_from_text(text)
-        lease = lifecycle.lease_end(config, transaction.now)
+        lease = lifecycle.lease_end(config, now)
         due = lifecycle.next_deadline(config, started_at=started_at, lease=lease)
-        transaction.db.execute(
-            "UPDATE attempt SET lease = ?, deadline = ? WHERE position = ?", (lease, due, position)
-        )
+        db.execute("UPDATE attempt SET lease = ?, deadline = ? WHERE position = ?", (lease, due, position))
+    db.execute("COMMIT")
