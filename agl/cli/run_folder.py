@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import platform
 from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import chain, count
 from pathlib import Path
 
+from agl import __version__
 from agl.errors import AglError, ConfigError
 
 NEWEST = "newest"
@@ -112,7 +115,9 @@ def logged(run_dir: Path) -> Generator[None]:
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
+        log.info("agl %s in process %d on Python %s", __version__, os.getpid(), platform.python_version())
         yield
+        log.info("done")
     except AglError as error:
         log.error("%s", error)  # noqa: TRY400 - expected: the message says it all
         raise

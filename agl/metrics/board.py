@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -13,6 +14,7 @@ FAILED = "rollouts/failed/"
 DROPPED = "samples/dropped/"
 _COUNTED = ("rollouts/", "samples/", "groups/")
 _RECENT_ITERATIONS = 10
+_MINUS_ZERO = re.compile(r"-(0(?:\.0*)?)$")
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -145,10 +147,16 @@ def iteration_line(progress: Progress, step: int, values: Mapping[str, float], t
     for name, form in wanted:
         if name not in values:
             continue
-        text = form.format(short(values[name]) if "{}" in form else values[name])
+        text = written(form, values[name])
         if len("  ".join([*parts, text])) <= room:
             parts.append(text)
     return f"{head} {'  '.join(parts)}".ljust(width - len(times) - 1) + f" {times}"
+
+
+def written(form: str, value: float) -> str:
+    """Return the number in a form such as ``kl {:.4f}``, without a minus before a zero; ``{}`` is a short count."""
+    text = form.format(short(value) if "{}" in form else value)
+    return _MINUS_ZERO.sub(r"\1", text)
 
 
 def phase_words(progress: Progress) -> str:

@@ -68,8 +68,9 @@ class PlainConsole:
         self._ticker = threading.Thread(target=self._tick, name="agl-console", daemon=True)
 
     def start(self) -> None:
-        """Show warnings from now on, and a sign of life whenever nothing was said for a while."""
+        """Say that the run starts; show warnings from now on, and a sign of life when nothing was said for a while."""
         logging.getLogger().addHandler(self._warnings)
+        self._write([self._phase_line(self._clock())])
         self._ticker.start()
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
@@ -246,7 +247,7 @@ def _update(latest: Mapping[str, float]) -> str:
         ("update/clip_fraction", "clip {:.2f}"),
         ("update/grad_norm", "grad {:.2f}"),
     ]
-    parts = [form.format(latest[name]) for name, form in forms if name in latest]
+    parts = [words.written(form, latest[name]) for name, form in forms if name in latest]
     if "speed/tokens_per_second" in latest:
         parts.append(f"{words.short(latest['speed/tokens_per_second'])} tok/s")
     return "  ".join(parts)

@@ -40,7 +40,8 @@ class MetricLogger:
         self._each(lambda sink: sink.progress(progress))
 
     def note(self, text: str) -> None:
-        """Report a line that a person should read once."""
+        """Report a line that a person should read once; it is in the log too."""
+        log.info("%s", text)
         self._each(lambda sink: sink.note(text))
 
     def rewind(self, step: int) -> None:

@@ -17,6 +17,7 @@ from agl.metrics.board import (
     short,
     sparkline,
     troubles,
+    written,
 )
 
 
@@ -124,6 +125,13 @@ def test_durations_read_like_a_clock(seconds: float, text: str) -> None:
 )
 def test_counts_are_short(number: float, text: str) -> None:
     assert short(number) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(-1e-9, "kl 0.0000"), (-0.25, "kl -0.2500"), (0.0, "kl 0.0000"), (-0.0, "kl 0.0000")]
+)
+def test_a_zero_has_no_minus(value: float, text: str) -> None:
+    assert written("kl {:.4f}", value) == text
 
 
 def test_positions_line_up() -> None:

@@ -74,7 +74,7 @@ def test_warnings_are_shown_while_the_console_is_open(clock: Clock, out: io.Stri
     logging.getLogger("agl.somewhere").warning("a worker\nwas %s", "lost")
     console.close()
     logging.getLogger("agl.somewhere").warning("too late")
-    assert out.getvalue() == "warning: a worker was lost\n"
+    assert out.getvalue() == "starting  0:00\nwarning: a worker was lost\n"
 
 
 def test_the_fourth_warning_of_a_kind_is_left_to_the_log() -> None:

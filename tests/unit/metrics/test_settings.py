@@ -28,4 +28,4 @@ def test_both_can_be_turned_off(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_a_pipe_gets_plain_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with MetricSettings().open(tmp_path, title="mine") as metrics:
         metrics.note("hello")
-    assert capsys.readouterr().out == "hello\n"
+    assert capsys.readouterr().out == "starting  0:00\nhello\n"
