@@ -1,7 +1,7 @@
 """A random walk through the store beside a simple model of the queue: every step and every state is compared.
 
-Promises checked: no double hand-out, first in first out within a priority, terminal is final, counts add up, sequence ids
-unique and monotonic, late and repeated calls, time limits and lost heartbeats, and that a reopened file knows it all.
+Promises checked: no double hand-out, first in first out within a priority, terminal is final, counts add up, sequence
+ids unique and monotonic, late and repeated calls, time limits and lost heartbeats, and that a reopened file knows it all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from agl.types import ErrorInfo, RolloutConfig, RolloutQuery, RolloutRequest, Sp
 
 OPEN = ("pending", "preparing", "running", "requeuing")
 STEPS = settings(
-    max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=25,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
 )
 
 
@@ -120,11 +124,19 @@ class StoreMachine(RuleBasedStateMachine):
             entry.status, entry.cause = "cancelled" if end == "cancelled" else "failed", cause
 
     def expire(self) -> None:
-        due = [(entry.deadline(), entry.tries[-1].started, entry) for entry in self.entries.values() if entry.held]
+        due = [
+            (entry.deadline(), entry.tries[-1].started, entry)
+            for entry in self.entries.values()
+            if entry.held
+        ]
         ripe = [(when, entry) for when, _, entry in due if when is not None and when <= self.now]
         for when, entry in sorted(ripe, key=lambda one: (one[0], self.order_of(one[1]))):
             timeout = entry.config.timeout_seconds
-            cause = "timeout" if timeout is not None and entry.tries[-1].started + timeout == when else "unresponsive"
+            cause = (
+                "timeout"
+                if timeout is not None and entry.tries[-1].started + timeout == when
+                else "unresponsive"
+            )
             self.end(entry, cause, cause)
 
     def order_of(self, entry: Entry) -> int:
@@ -161,10 +173,17 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def enqueue(self, priority: int, max_attempts: int, timeout: Any, silence: Any, retry_on: Any) -> None:
         config = RolloutConfig(
-            timeout_seconds=timeout, unresponsive_seconds=silence, max_attempts=max_attempts, retry_on=retry_on
+            timeout_seconds=timeout,
+            unresponsive_seconds=silence,
+            max_attempts=max_attempts,
+            retry_on=retry_on,
         )
         rollout_id = f"ro-{len(self.entries)}"
-        self.run(self.store.enqueue_rollout(RolloutRequest(task=0, rollout_id=rollout_id, priority=priority, config=config)))
+        self.run(
+            self.store.enqueue_rollout(
+                RolloutRequest(task=0, rollout_id=rollout_id, priority=priority, config=config)
+            )
+        )
         self.entries[rollout_id] = Entry(rollout_id, priority, config, next(self.places))
 
     @precondition(lambda self: self.entries)
@@ -178,7 +197,9 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(worker=st.sampled_from(["w0", "w1"]), limit=st.integers(1, 3))
     def claim(self, worker: str, limit: int) -> None:
         request_id = f"q{len(self.claims)}"
-        claimed = self.run(self.store.dequeue_many_rollouts(worker_id=worker, limit=limit, request_id=request_id))
+        claimed = self.run(
+            self.store.dequeue_many_rollouts(worker_id=worker, limit=limit, request_id=request_id)
+        )
         expected = self.queue()[:limit]
         assert [held.rollout.rollout_id for held in claimed] == [entry.rollout_id for entry in expected]
         for held, entry in zip(claimed, expected, strict=True):
@@ -217,7 +238,11 @@ class StoreMachine(RuleBasedStateMachine):
         assert lost == [one.attempt_id for one in mine if one.attempt_id not in own]
 
     @precondition(lambda self: any(entry.tries for entry in self.entries.values()))
-    @rule(data=st.data(), given=st.sampled_from(["none", "allocated", "taken", "ahead"]), count=st.integers(1, 3))
+    @rule(
+        data=st.data(),
+        given=st.sampled_from(["none", "allocated", "taken", "ahead"]),
+        count=st.integers(1, 3),
+    )
     def add_spans(self, data: st.DataObject, given: str, count: int) -> None:
         self.expire()
         entry = data.draw(st.sampled_from([entry for entry in self.entries.values() if entry.tries]))
@@ -340,7 +365,8 @@ class StoreMachine(RuleBasedStateMachine):
             for rollout in page.items
         }
         assert seen == {
-            key: (entry.status, entry.reward, entry.cause, len(entry.tries)) for key, entry in self.entries.items()
+            key: (entry.status, entry.reward, entry.cause, len(entry.tries))
+            for key, entry in self.entries.items()
         }
 
     @invariant()

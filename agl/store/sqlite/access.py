@@ -64,7 +64,9 @@ class Access:
         )
         if self.path != MEMORY:
             self._readers = Readers(self.path)
-        await self._writer.submit(nothing)  # sweeps: what ran out while the store was away has ended when it is open
+        await self._writer.submit(
+            nothing
+        )  # sweeps: what ran out while the store was away has ended when it is open
 
     async def close(self) -> None:
         """Let waiters go, write what is left and let go of the file."""

@@ -1,0 +1,88 @@
+"""The file: whose it is, what it is, how it is written."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from agl.errors import StoreError
+from agl.store.sqlite.connection import (
+    SCHEMA_VERSION,
+    Ownership,
+    connect,
+    identity,
+    json_equal,
+    open_database,
+)
+
+
+def test_a_store_survives_with_its_identity(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.sqlite")
+    db = open_database(path, now=1.0)
+    made = identity(db)
+    assert db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    assert db.execute("PRAGMA synchronous").fetchone()[0] == 1  # NORMAL
+    assert db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION
+    db.close()
+    again = open_database(path, now=2.0)
+    assert identity(again) == made
+    again.close()
+    other = open_database(str(tmp_path / "other.sqlite"), now=1.0)
+    assert identity(other) != made
+    other.close()
+
+
+def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "foreign.sqlite")
+    foreign = sqlite3.connect(path)
+    foreign.execute("CREATE TABLE rollout (x)")
+    foreign.close()
+    with pytest.raises(StoreError, match="another program"):
+        open_database(path, now=1.0)
+    assert sqlite3.connect(path).execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 1
+
+
+def test_a_file_that_is_no_database_is_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("not a database" * 100)
+    with pytest.raises(StoreError, match="cannot be opened as a store"):
+        open_database(str(path), now=1.0)
+    assert path.read_text() == "not a database" * 100
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.sqlite")
+    db = open_database(path, now=1.0)
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    db.close()
+    with pytest.raises(StoreError, match="newer agl"):
+        open_database(path, now=1.0)
+
+
+def test_a_file_has_one_owner_at_a_time(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.sqlite")
+    first, second = Ownership(path), Ownership(path)
+    first.take()
+    with pytest.raises(StoreError, match=rf"store\.sqlite is open in process {os.getpid()}"):
+        second.take()
+    first.let_go()
+    first.let_go()
+    second.take()
+    second.let_go()
+
+
+def test_a_reader_cannot_write(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.sqlite")
+    open_database(path, now=1.0).close()
+    db = connect(path, read_only=True)
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        db.execute("DELETE FROM identity")
+    db.close()
+
+
+def test_json_is_compared_as_values() -> None:
+    assert json_equal('{"a":1,"b":[1.0]}', '{"b": [1], "a": 1}')
+    assert not json_equal("[1,2]", "[2,1]")
