@@ -1,7 +1,7 @@
 """Decide, between two steps of the batch, which rows join, which weights are served and which calls have ended.
 
-New rows join while others are being sampled. Prefilling prompts together costs about half as much as one by one, so
-newcomers wait for each other a little; ``benchmarks/engine.py`` compares. A swap of weights waits for the calls
+New rows join while others are being sampled. Prefilling prompts together is cheaper than one by one, so newcomers wait
+for each other a little; ``benchmarks/engine.py`` compares. A swap of weights waits for the calls
 under way and comes before all others, so every call is sampled by one version.
 """
 

@@ -63,9 +63,10 @@ class TransformersEngine:
     Args:
         policy: which model, and in which precision and on which device.
         max_batch_size: answers sampled at once; more wait their turn.
-        num_threads: of torch, for all of this process. None is 1 on CPU for models under 20 million parameters and
-            torch's own default otherwise. ``OMP_WAIT_POLICY=PASSIVE`` and ``GOMP_SPINCOUNT=0``, which spare the CPU
-            when several processes use torch, must be in the environment before torch is first imported.
+        num_threads: of torch; None is 1 on CPU for models under 20 million parameters and torch's own default otherwise.
+            It holds for the engine's thread and for every thread that uses torch for the first time afterwards.
+            ``OMP_WAIT_POLICY=PASSIVE`` and ``GOMP_SPINCOUNT=0`` spare the CPU when several processes use torch; they
+            must be in the environment before torch is first imported.
         seed: of the requests that bring no seed of their own.
     """
 
