@@ -118,6 +118,9 @@ def logged(run_dir: Path) -> Generator[None]:
         log.info("agl %s in process %d on Python %s", __version__, os.getpid(), platform.python_version())
         yield
         log.info("done")
+    except KeyboardInterrupt:
+        log.warning("interrupted")
+        raise
     except AglError as error:
         log.error("%s", error)  # noqa: TRY400 - expected: the message says it all
         raise

@@ -224,7 +224,10 @@ def _bar(done: int, total: int, width: int, text: Text) -> RenderableType:
         return text
     line = Table.grid(padding=(0, 2))
     line.add_column(width=width)
-    line.add_row(ProgressBar(total=total, completed=done, width=width), text)
+    line.add_row(
+        ProgressBar(total=total, completed=done, width=width, complete_style="cyan", finished_style="cyan"),
+        text,
+    )
     return line
 
 
