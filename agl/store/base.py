@@ -44,7 +44,13 @@ class RolloutQueue(ABC):
 
     @abstractmethod
     async def enqueue_many_rollouts(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        """Append to the queue, all or none. A known ``rollout_id`` answers the rollout that it named first."""
+        """Append to the queue, all or none. A known ``rollout_id`` answers the rollout that it named first.
+
+        ``run_id`` is a label: the run need not be in the book. A retried rollout joins the end of its priority.
+
+        Raises:
+            NotFoundError: a request names unknown resources.
+        """
 
     async def enqueue_rollout(self, request: RolloutRequest) -> Rollout:
         """Append one rollout to the queue."""
@@ -67,7 +73,7 @@ class RolloutQueue(ABC):
             limit: the most rollouts handed out.
             wait_seconds: how long to wait for a first rollout when the queue is empty. Returns as soon as one is
                 there.
-            request_id: makes the call idempotent: a repeat answers the same claim, as it stands now.
+            request_id: makes the call idempotent: the worker's repeat answers the same claim, as it stands now.
             run_id: only rollouts of this run.
         """
 
@@ -89,7 +95,7 @@ class RolloutQueue(ABC):
     async def start_rollout(
         self, request: RolloutRequest, *, worker_id: str | None = None
     ) -> AttemptedRollout:
-        """Make a rollout and its first attempt at once, past the queue."""
+        """Make a rollout and its first attempt at once, past the queue. ConflictError for a known ``rollout_id``."""
 
     @abstractmethod
     async def start_attempt(self, rollout_id: str, *, worker_id: str | None = None) -> AttemptedRollout:
@@ -134,6 +140,8 @@ class RolloutQueue(ABC):
     ) -> Rollout:
         """Change what is given. Only legal transitions; a terminal rollout accepts ``metadata`` and nothing else.
 
+        ``requeuing`` takes an open rollout back from its worker: the attempt is cancelled, the rollout waits again.
+
         Raises:
             ConflictError: the change is not legal from the rollout's status.
         """
@@ -150,7 +158,7 @@ class RolloutQueue(ABC):
 
     @abstractmethod
     async def query_rollouts(self, query: RolloutQuery | None = None) -> Page[Rollout]:
-        """List rollouts."""
+        """List rollouts. Those without the sort key come last in both orders."""
 
     @abstractmethod
     async def query_attempts(self, query: AttemptQuery) -> Page[Attempt]:
@@ -175,7 +183,8 @@ class SpanLog(ABC):
         """Store spans, all or none; a span id already stored in its trace is answered, not stored twice.
 
         A span of a running attempt is a sign of life; a span of a finished or superseded one is history and changes
-        nothing.
+        nothing. A given ``sequence_id`` is kept where it is free in its attempt, else replaced: what comes back tells.
+        Spans without an attempt are kept under their rollout or trace and have no ``sequence_id``.
 
         Raises:
             NotFoundError: a span names a rollout or attempt that does not exist.
@@ -193,7 +202,7 @@ class SpanLog(ABC):
 
     @abstractmethod
     async def query_spans(self, query: SpanQuery) -> Page[Span]:
-        """List spans."""
+        """List spans: those of a rollout or attempt by attempt and sequence id, all others as they came."""
 
     @abstractmethod
     async def get_many_span_sequence_ids(self, attempts: Sequence[tuple[str, str]]) -> list[int]:
@@ -242,6 +251,9 @@ class WorkerRegistry(ABC):
         Returns:
             Those of ``attempts`` that are no longer the worker's to finish (cancelled, timed out, superseded,
             unknown).
+
+        Raises:
+            NotFoundError: the worker is not registered.
         """
 
     @abstractmethod

@@ -1,7 +1,7 @@
 """A random walk through the store beside a simple model of the queue: every step and every state is compared.
 
 Promises checked: no double hand-out, first in first out within a priority, terminal is final, counts add up, sequence
-ids unique and monotonic, late and repeated calls, time limits and lost heartbeats, and that a reopened file knows it all.
+ids unique and monotonic, late and repeated calls, time limits and lost heartbeats, and that a reopened file knows all.
 """
 
 from __future__ import annotations

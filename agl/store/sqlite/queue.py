@@ -59,13 +59,7 @@ class SqliteQueue(RolloutQueue):
             try:
                 while True:
                     claimed = await self._claim(
-                        lambda transaction: rollouts.claim(
-                            transaction,
-                            worker_id=worker_id,
-                            limit=limit,
-                            request_id=request_id,
-                            run_id=run_id,
-                        )
+                        worker_id=worker_id, limit=limit, request_id=request_id, run_id=run_id
                     )
                     if claimed or access.closing or not await _done(arrival, until):
                         return claimed
@@ -175,14 +169,21 @@ class SqliteQueue(RolloutQueue):
                 finishes.leave(wait)
         return [found[one] for one in rollout_ids if lifecycle.is_terminal(found[one].status)]
 
-    async def _claim(self, operation: Operation[list[AttemptedRollout]]) -> list[AttemptedRollout]:
+    async def _claim(self, **wanted: Any) -> list[AttemptedRollout]:
         """Claim; what a cancelled caller does not receive goes back to the queue."""
-        answer = self._access.write(operation, undo=_unclaim)
+        pinned: set[str] = set()
+
+        def undo(claimed: list[AttemptedRollout]) -> Operation[None]:
+            return lambda transaction: rollouts.unclaim(transaction, claimed, pinned)
+
+        answer = self._access.write(
+            lambda transaction: rollouts.claim(transaction, pinned=pinned, **wanted), undo=undo
+        )
         try:
             return await answer
         except asyncio.CancelledError:
             if not answer.cancelled() and answer.exception() is None:
-                self._access.write(_unclaim(answer.result()))
+                self._access.write(undo(answer.result()))
             raise
 
     async def _find(self, rollout_ids: Sequence[str]) -> dict[str, Rollout]:
@@ -193,10 +194,6 @@ class SqliteQueue(RolloutQueue):
                 f"no rollout has the id {unknown[0]!r} ({len(unknown)} of those asked for are unknown)"
             )
         return found
-
-
-def _unclaim(claimed: Sequence[AttemptedRollout]) -> Operation[None]:
-    return lambda transaction: rollouts.unclaim(transaction, claimed)
 
 
 async def _done(future: asyncio.Future[None], until: float | None) -> bool:

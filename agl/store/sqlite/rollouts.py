@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from agl.errors import ConflictError
 from agl.store import lifecycle
@@ -56,9 +56,18 @@ def enqueue(transaction: Transaction, requests: Sequence[RolloutRequest]) -> lis
 
 
 def claim(
-    transaction: Transaction, *, worker_id: str, limit: int, request_id: str | None, run_id: str | None
+    transaction: Transaction,
+    *,
+    worker_id: str,
+    limit: int,
+    request_id: str | None,
+    run_id: str | None,
+    pinned: set[str],
 ) -> list[AttemptedRollout]:
-    """Hand out up to ``limit`` queued rollouts; a known ``request_id`` of the worker answers its first claim."""
+    """Hand out up to ``limit`` queued rollouts; a known ``request_id`` of the worker answers its first claim.
+
+    ``pinned`` receives the ids of the rollouts that had no resources before, for ``unclaim``.
+    """
     if request_id is not None:
         claimed = transaction.rows(
             f"SELECT {HELD_COLUMNS} FROM attempt a JOIN rollout r ON r.position = a.rollout"
@@ -83,8 +92,10 @@ def claim(
     held: list[AttemptedRollout] = []
     for row in rows:
         rollout = rollout_from_row(row)
-        if rollout.resources_id is None and rollout.run_id not in latest:
-            latest[rollout.run_id] = latest_resources_id(transaction, rollout.run_id)
+        if rollout.resources_id is None:
+            pinned.add(rollout.rollout_id)
+            if rollout.run_id not in latest:
+                latest[rollout.run_id] = latest_resources_id(transaction, rollout.run_id)
         held.append(
             _hand_out(
                 transaction,
@@ -98,8 +109,8 @@ def claim(
     return held
 
 
-def unclaim(transaction: Transaction, held: Sequence[AttemptedRollout]) -> None:
-    """Take a claim back that nobody received: the attempts vanish and the rollouts keep their place in the queue."""
+def unclaim(transaction: Transaction, held: Sequence[AttemptedRollout], pinned: Set[str]) -> None:
+    """Take a claim back that nobody received: the attempts vanish and the rollouts go to the front of the queue."""
     for one in held:
         attempt, rollout = one.attempt, one.rollout
         gone = transaction.row(
@@ -110,12 +121,13 @@ def unclaim(transaction: Transaction, held: Sequence[AttemptedRollout]) -> None:
             continue
         retry = attempt.sequence_id > 1
         transaction.db.execute(
-            "UPDATE rollout SET status = ?, num_attempts = ?, started_at = ?, queue_position = position"
-            " WHERE position = ?",
+            "UPDATE rollout SET status = ?, num_attempts = ?, started_at = ?, resources_id = ?,"
+            " queue_position = position WHERE position = ?",
             (
                 "requeuing" if retry else "pending",
                 attempt.sequence_id - 1,
                 rollout.started_at if retry else None,
+                None if rollout.rollout_id in pinned else rollout.resources_id,
                 gone[0],
             ),
         )
