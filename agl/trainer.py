@@ -28,7 +28,7 @@ from agl.proxy import LLMProxy
 from agl.runners.inline import InlineRunners
 from agl.store.base import LightningStore
 from agl.store.sqlite import SqliteLightningStore
-from agl.types import Policy, RunStatus
+from agl.types import Json, Mode, Policy, RunStatus
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Trainer:
 
     async def fit_async(self, *, resume: bool = False, settings: Mapping[str, Any] | None = None) -> Outcome:
         """The same inside a running event loop."""
-        train_tasks, val_tasks = self.data.load("train"), self.data.load("val")
+        train_tasks, val_tasks = _tasks(self.data, "train"), _tasks(self.data, "val")
         self.run_dir.mkdir(parents=True, exist_ok=True)
         run_id = self.run_dir.resolve().name
         async with self.store:
@@ -145,6 +145,13 @@ class Trainer:
                     metrics=metrics,
                 )
                 return await self.algorithm.run(context)
+
+
+def _tasks(data: TaskData, mode: Mode) -> list[Json]:
+    try:
+        return data.load(mode)
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"data: {error}") from error
 
 
 def _engine_for(policy: Policy | None) -> Engine:

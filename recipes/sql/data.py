@@ -159,3 +159,36 @@ def spider(
             }
         )
     return tasks
+
+
+class SpiderTasks:
+    """The Spider data set from its folder, as settings name it: `data=spider data.path=DIR`.
+
+    Args:
+        path: the folder with train_spider.json, dev.json, tables.json and database/.
+        num_train: use only the first so many of train_spider.json; None is all.
+        num_val: the same for dev.json.
+        shuffle_seed: of the order in which the training questions stand before the limit applies; None keeps the file's.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str,
+        num_train: int | None = None,
+        num_val: int | None = 200,
+        shuffle_seed: int | None = 0,
+    ) -> None:
+        self._path = Path(path).expanduser()
+        self._limits = {"train": num_train, "val": num_val, "test": None}
+        self._shuffle_seed = shuffle_seed
+        for file in ("train_spider.json", "dev.json", "tables.json", "database"):
+            if not (self._path / file).exists():
+                raise ValueError(f"path={path}: {self._path / file} is missing, so this is not Spider's folder")
+
+    def load(self, mode: Literal["train", "val", "test"]) -> list[Task]:
+        """The tasks of train_spider.json, or of dev.json for `val` and `test`."""
+        tasks = spider(self._path, mode)
+        if self._shuffle_seed is not None:
+            random.Random(f"{mode} {self._shuffle_seed}").shuffle(tasks)
+        return tasks[: self._limits[mode]]
