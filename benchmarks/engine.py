@@ -121,13 +121,19 @@ async def run_engine(policy: Policy, clients: int, calls: int, table: dict[str, 
         rng = random.Random(f"client {number}")
         tokens = 0
         for index in range(count):
-            task = random.Random(f"{number // per_task} {index}")
+            task = random.Random(f"{turns} {number // per_task} {index}")
             tokens += await converse(engine, rng, task, turns)
         return tokens
 
     async def all_clients(many: int, **shape: int) -> int:
         return sum(await asyncio.gather(*(client(number, **shape) for number in range(many))))
 
+    async with TransformersEngine(policy, prefix_cache_bytes=0) as engine:
+        await all_clients(clients, per_task=1, turns=1, count=2)
+        with measured(f"{clients} clients, groups, {TURNS} turns, no prefixes", table) as sampled:
+            sampled(
+                await all_clients(clients, per_task=GROUP_SIZE, turns=TURNS, count=max(1, calls // TURNS))
+            )
     async with TransformersEngine(policy) as engine:
         await all_clients(clients, per_task=1, turns=1, count=2)
         with measured(f"{clients} clients, all tasks differ", table) as sampled:

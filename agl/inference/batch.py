@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
 from agl.errors import ConfigError
+from agl.inference.prefixes import Prefix, PrefixCache
 from agl.inference.rows import Row
 from agl.inference.sampling import SamplingSettings, choose_tokens
 
@@ -31,8 +32,9 @@ class _Window:
     slots: Tensor
     """Where this pass writes; broadcast against ``columns``."""
     columns: Tensor
+    first_read: int = 0
     num_read: int = 0
-    """Slots read, from the first on; 0 reads only what this pass writes, which is a prompt from its beginning."""
+    """Slots read; 0 reads only what this pass writes, which is prompts from their beginning."""
     width: int = 0
     """Columns read."""
     num_slots: int = 0
@@ -55,17 +57,38 @@ class _SlotLayer(DynamicLayer):
         self.values[window.slots, :, window.columns] = value_states.transpose(1, 2)
         if window.num_read == 0:
             return key_states, value_states
-        return self.keys[: window.num_read, :, : window.width], self.values[
-            : window.num_read, :, : window.width
-        ]
+        slots = slice(window.first_read, window.first_read + window.num_read)
+        return self.keys[slots, :, : window.width], self.values[slots, :, : window.width]
 
     def get_seq_length(self) -> int:
         """Return the number of columns read."""
         return self.window.width
 
+    def grow(self) -> None:
+        """Make room for what the window asks for, once there is anything."""
+        if self.keys is not None and self.values is not None:
+            self.keys = _grown(self.keys, self.keys, self.window)
+            self.values = _grown(self.values, self.values, self.window)
+
     def buffers(self) -> list[Tensor]:
         """Return keys and values, once there are any."""
         return [buffer for buffer in (self.keys, self.values) if buffer is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """The tokens of a prompt that are prefilled, and the kept sequence that begins like it."""
+
+    token_ids: tuple[int, ...]
+    known: tuple[Prefix, int] | None
+
+    @property
+    def num_known(self) -> int:
+        return 0 if self.known is None else self.known[1]
+
+    @property
+    def num_new(self) -> int:
+        return len(self.token_ids) - self.num_known
 
 
 class DecodingBatch:
@@ -76,16 +99,25 @@ class DecodingBatch:
         end_ids: the tokens that end an answer.
         max_rows: sampled at once.
         max_prefill_tokens: of one prefill pass, padding included; bounds its memory.
+        max_prefix_bytes: of what is kept of finished rows for prompts that begin alike; 0 keeps nothing.
     """
 
     def __init__(
-        self, model: Any, *, end_ids: frozenset[int], max_rows: int, max_prefill_tokens: int = 8192
+        self,
+        model: Any,
+        *,
+        end_ids: frozenset[int],
+        max_rows: int,
+        max_prefill_tokens: int = 8192,
+        max_prefix_bytes: int = 0,
     ) -> None:
         self.model = model
         self.rows: list[Row] = []
         self._end_ids = end_ids
         self._max_rows = max_rows
         self._max_prefill_tokens = max_prefill_tokens
+        self._max_prefix_bytes = max_prefix_bytes
+        self._prefixes = PrefixCache(max_prefix_bytes)
         self._device: torch.device = model.device
         self._settings: SamplingSettings | None = None
         self._layer_windows = attention_windows(model.config.get_text_config())
@@ -115,24 +147,26 @@ class DecodingBatch:
     @torch.inference_mode()
     def admit(self, rows: Sequence[Row]) -> None:
         """Take in new rows and prefill each distinct prompt once; they are sampled from the next step on."""
-        slots_by_prompt: dict[tuple[int, ...], list[int]] = {}
-        for slot, row in enumerate(rows, len(self.rows)):
-            slots_by_prompt.setdefault(tuple(row.prompt_ids[:-1]), []).append(slot)
-        self.rows.extend(rows)
+        rows_by_prompt: dict[tuple[int, ...], list[Row]] = {}
+        for row in rows:
+            rows_by_prompt.setdefault(tuple(row.prompt_ids[:-1]), []).append(row)
+        prompts = [_Prompt(ids, self._prefixes.find(ids)) for ids in rows_by_prompt]
+        prompts.sort(key=lambda prompt: (prompt.num_known > 0, prompt.num_new))
+        first = len(self.rows)
+        self.rows.extend(rows_by_prompt[prompt.token_ids][0] for prompt in prompts)
+        twins: list[tuple[int, int]] = []
+        for slot, prompt in enumerate(prompts, first):
+            for row in rows_by_prompt[prompt.token_ids][1:]:
+                twins.append((slot, len(self.rows)))
+                self.rows.append(row)
         self._settings = None
-        prompts = sorted((prompt for prompt in slots_by_prompt if prompt), key=len)
-        if not prompts:
-            return
-        self._reserve(len(prompts[-1]))
-        for chunk in prefill_chunks([len(prompt) for prompt in prompts], self._max_prefill_tokens):
-            self._prefill(prompts[chunk], [slots_by_prompt[prompt][0] for prompt in prompts[chunk]])
-        twins = [
-            (slots[0], slot)
-            for prompt in prompts
-            for slots in [slots_by_prompt[prompt]]
-            for slot in slots[1:]
-        ]
-        self._copy(twins, len(prompts[-1]))
+        # Padding may reach beyond the longest prompt.
+        self._reserve(max(prompt.num_known for prompt in prompts) + max(prompt.num_new for prompt in prompts))
+        num_fresh = sum(prompt.num_known == 0 for prompt in prompts)
+        for start, group in ((0, prompts[:num_fresh]), (num_fresh, prompts[num_fresh:])):
+            for chunk in prefill_chunks([prompt.num_new for prompt in group], self._max_prefill_tokens):
+                self._prefill(group[chunk], first + start + chunk.start)
+        self._copy(twins, max(len(prompt.token_ids) for prompt in prompts))
 
     @torch.inference_mode()
     def step(self) -> list[Row]:
@@ -145,7 +179,7 @@ class DecodingBatch:
         ids_B1, positions_B1 = torch.tensor([inputs, positions], device=self._device)[:, :, None]
         window = self._window
         window.slots, window.columns = self._slots[: len(rows), None], positions_B1
-        window.num_read, window.width = len(rows), width
+        window.first_read, window.num_read, window.width = 0, len(rows), width
         logits_BV = self._forward(ids_B1, positions_B1, width)[:, -1]
         if self._settings is None:
             self._settings = SamplingSettings.of_rows(
@@ -177,8 +211,13 @@ class DecodingBatch:
     @torch.inference_mode()
     def drop(self, rows: Collection[Row]) -> None:
         """Remove rows, finished or not; the last rows move into the slots that become free."""
-        gone = set(map(id, rows))
-        slots = [slot for slot, row in enumerate(self.rows) if id(row) not in gone]
+        gone = set(rows)
+        slots: list[int] = []
+        for slot, row in enumerate(self.rows):
+            if row not in gone:
+                slots.append(slot)
+            elif self._max_prefix_bytes and row.finish_reason in ("stop", "length"):
+                self._remember(row, slot)
         num_left = len(slots)
         taken = set(slots)
         holes = [slot for slot in range(num_left) if slot not in taken]
@@ -195,16 +234,46 @@ class DecodingBatch:
         if any(row.finish_reason == "error" for row in rows):
             self._wipe(num_left)
 
-    def _prefill(self, prompts: Sequence[tuple[int, ...]], slots: Sequence[int]) -> None:
-        width = len(prompts[-1])
+    def _prefill(self, prompts: Sequence[_Prompt], first_slot: int) -> None:
+        """Compute the cache of prompts in neighbouring slots, from where each one's known prefix ends."""
+        num_new = max((prompt.num_new for prompt in prompts), default=0)
+        for slot, prompt in enumerate(prompts, first_slot):
+            self._restore(prompt, slot)
+        if num_new == 0:
+            return
         # Behind a shorter prompt stands any token: no query of the prompt sees it, and sampling overwrites it.
-        padded = [prompt + (0,) * (width - len(prompt)) for prompt in prompts]
+        padded = [
+            prompt.token_ids[prompt.num_known :] + (0,) * (num_new - prompt.num_new) for prompt in prompts
+        ]
         ids_BS = torch.tensor(padded, device=self._device)
-        positions_1S = self._columns[None, :width]
         window = self._window
-        window.slots = torch.tensor(slots, device=self._device)[:, None]
-        window.columns, window.num_read = positions_1S, 0
-        self._forward(ids_BS, positions_1S, width)
+        window.slots = self._slots[first_slot : first_slot + len(prompts), None]
+        window.columns = self._columns[None, :num_new]
+        window.first_read, window.num_read, window.width = first_slot, 0, num_new
+        if any(prompt.num_known for prompt in prompts):
+            window.num_read, window.width = len(prompts), max(len(prompt.token_ids) for prompt in prompts)
+            starts_B = torch.tensor([prompt.num_known for prompt in prompts], device=self._device)
+            window.columns = starts_B[:, None] + window.columns
+        # A model may have no position behind the longest prompt.
+        self._forward(ids_BS, window.columns.clamp(max=window.width - 1), window.width)
+
+    def _restore(self, prompt: _Prompt, slot: int) -> None:
+        """Copy what is known of a prompt into its slot."""
+        if prompt.known is None:
+            return
+        size = prompt.num_known
+        saved = iter(prompt.known[0].states)
+        for layer in self._layers:
+            layer.grow()
+            for buffer in layer.buffers():
+                buffer[slot, :, :size] = next(saved)[:, :size]
+
+    def _remember(self, row: Row, slot: int) -> None:
+        """Keep the keys and values of a finished row: of all its tokens but the last, which was never an input."""
+        token_ids = [*row.prompt_ids, *row.token_ids[:-1]]
+        size = len(token_ids)
+        states = [buffer[slot, :, :size].clone() for layer in self._layers for buffer in layer.buffers()]
+        self._prefixes.put(Prefix(token_ids, states))
 
     def _forward(self, ids_BS: Tensor, positions_BS: Tensor, width: int) -> Tensor:
         """Return the logits of the last column, (B, 1, V)."""
@@ -255,6 +324,7 @@ class DecodingBatch:
 
     def _forget(self) -> None:
         """Begin with an empty cache."""
+        self._prefixes.clear()
         nothing = torch.zeros(0, dtype=torch.int64, device=self._device)
         self._slots = self._columns = nothing
         self._window = _Window(slots=nothing, columns=nothing)

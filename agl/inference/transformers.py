@@ -63,8 +63,10 @@ class TransformersEngine:
     Args:
         policy: which model, and in which precision and on which device.
         max_batch_size: answers sampled at once; more wait their turn.
-        num_threads: of torch; None is 1 on CPU for models under 20 million parameters and torch's own default otherwise.
-            It holds for the engine's thread and for every thread that uses torch for the first time afterwards.
+        prefix_cache_bytes: of what is kept of answered calls, so that prompts which begin alike (the next turn of a
+            conversation, the rest of a group) are not computed again; 0 keeps nothing.
+        num_threads: of torch; None is 1 on CPU for models under 20 million parameters, else torch's own default. It
+            holds for the engine's thread and for every thread that uses torch for the first time afterwards.
             ``OMP_WAIT_POLICY=PASSIVE`` and ``GOMP_SPINCOUNT=0`` spare the CPU when several processes use torch; they
             must be in the environment before torch is first imported.
         seed: of the requests that bring no seed of their own.
@@ -75,16 +77,20 @@ class TransformersEngine:
         policy: Policy,
         *,
         max_batch_size: int = 64,
+        prefix_cache_bytes: int = 268_435_456,
         num_threads: int | None = None,
         seed: int = 0,
     ) -> None:
         if max_batch_size < 1:
             raise ConfigError(f"inference.max_batch_size={max_batch_size} must be at least 1")
+        if prefix_cache_bytes < 0:
+            raise ConfigError(f"inference.prefix_cache_bytes={prefix_cache_bytes} must be at least 0")
         if num_threads is not None and num_threads < 1:
             raise ConfigError(f"inference.num_threads={num_threads} must be at least 1, or null")
         check_policy_folder(policy)
         self._policy = policy
         self._max_batch_size = max_batch_size
+        self._prefix_cache_bytes = prefix_cache_bytes
         self._num_threads = num_threads
         self._seeds = random.Random(seed)
         self._loaded: _Loaded | None = None
@@ -214,7 +220,9 @@ class TransformersEngine:
         elif device.type == "cpu" and model.num_parameters() < _TINY_PARAMETERS:
             torch.set_num_threads(1)
         end_ids = end_token_ids(loaded.tokenizer, model.generation_config)
-        return DecodingBatch(model, end_ids=end_ids, max_rows=self._max_batch_size)
+        return DecodingBatch(
+            model, end_ids=end_ids, max_rows=self._max_batch_size, max_prefix_bytes=self._prefix_cache_bytes
+        )
 
 
 def _deliver(loaded: _Loaded, calls: Sequence[Call]) -> None:

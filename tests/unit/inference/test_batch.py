@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,9 +24,9 @@ def model(policy: Policy) -> Any:
     return load_model(policy, dtype=torch.float32, device=CPU)
 
 
-@pytest.fixture
-def batch(model: Any) -> DecodingBatch:
-    return DecodingBatch(model, end_ids=frozenset({END}), max_rows=16)
+@pytest.fixture(params=[0, 2**20], ids=["no prefixes", "prefixes"])
+def batch(model: Any, request: pytest.FixtureRequest) -> DecodingBatch:
+    return DecodingBatch(model, end_ids=frozenset({END}), max_rows=16, max_prefix_bytes=request.param)
 
 
 def row(
@@ -105,19 +106,72 @@ def test_equal_prompts_are_prefilled_once_and_answered_each_on_its_own(model: An
         Row(prompt_ids=prompt, max_tokens=15, temperature=1.0, draw=random.Random(seed).random)
         for seed in range(5)
     ]
-    computed: list[tuple[int, ...]] = []
-    handle = model.get_input_embeddings().register_forward_hook(
-        lambda _m, args, _o: computed.append(tuple(args[0].shape))
-    )
-    try:
-        batch.admit([twins[0], other, *twins[1:]])
-    finally:
-        handle.remove()
-    assert sum(rows for rows, _ in computed) == 2
+    assert count_inputs(model, lambda: batch.admit([twins[0], other, *twins[1:]])) == 29 + 9
     while batch.rows:
         batch.step()
     assert len({tuple(twin.token_ids) for twin in twins}) > 1
     assert_logprobs_are_the_models(model, [*twins, other])
+
+
+def count_inputs(model: Any, action: Callable[[], None]) -> int:
+    """Return how many tokens, padding included, the model computes during the action."""
+    sizes: list[int] = []
+    handle = model.get_input_embeddings().register_forward_hook(
+        lambda _m, args, _o: sizes.append(args[0].numel())
+    )
+    try:
+        action()
+    finally:
+        handle.remove()
+    return sum(sizes)
+
+
+def test_the_next_turn_computes_only_what_is_new(model: Any):
+    batch = DecodingBatch(model, end_ids=frozenset({END}), max_rows=4, max_prefix_bytes=2**20)
+    rng = random.Random(8)
+    first = row(rng, length=40, max_tokens=10)
+    sample(batch, [first], rng)
+    said = [*first.prompt_ids, *first.token_ids]
+    turns = [row(rng, length=length) for length in (7, 9)]
+    for turn in turns:
+        turn.prompt_ids = [*said, *turn.prompt_ids]
+    # Known are all inputs so far, which the last sampled token never was; the last token of a prompt is for the step.
+    computed = count_inputs(model, lambda: batch.admit(turns))
+    assert computed == 2 * (1 + 9 - 1)
+    while batch.rows:
+        batch.step()
+    assert_logprobs_are_the_models(model, [first, *turns])
+
+
+def test_conversations_of_many_lengths_stay_exact_with_prefixes(model: Any):
+    batch = DecodingBatch(
+        model, end_ids=frozenset({END}), max_rows=6, max_prefix_bytes=60_000
+    )  # some are forgotten
+    rng = random.Random(9)
+    rows = [row(rng, length=rng.randrange(1, 30), max_tokens=rng.randrange(1, 15)) for _ in range(10)]
+    everything = list(rows)
+    for _ in range(3):
+        sample(batch, rows, rng)
+        previous, rows = rows, []
+        for one in previous:
+            kept = rng.randrange(1, len(one.prompt_ids) + len(one.token_ids) + 1)
+            new = row(rng, length=rng.randrange(1, 20), max_tokens=rng.randrange(1, 15))
+            new.prompt_ids = [*one.prompt_ids, *one.token_ids][:kept] + list(new.prompt_ids)
+            rows.append(new)
+        everything += rows
+    sample(batch, rows, rng)
+    assert_logprobs_are_the_models(model, everything)
+
+
+def test_clearing_forgets_prefixes_of_other_weights(model: Any):
+    batch = DecodingBatch(model, end_ids=frozenset({END}), max_rows=4, max_prefix_bytes=2**20)
+    rng = random.Random(10)
+    first = row(rng, length=40)
+    sample(batch, [first], rng)
+    batch.clear()
+    again = row(rng)
+    again.prompt_ids = first.prompt_ids
+    assert count_inputs(model, lambda: batch.admit([again])) == 39
 
 
 def test_a_row_ends_at_its_end_token_or_its_limit(model: Any, batch: DecodingBatch):
