@@ -1,0 +1,107 @@
+"""What the documentation shows, runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from train_processes import finished, start_train
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+POLICY = ROOT / "recipes" / "sql" / "policy"
+MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
+"""What the pages train; the tests train the recipe's own policy instead."""
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+
+
+def user_folder(folder: Path) -> Path:
+    """A folder with the README's agent and some tasks."""
+    agent = next(block for block in blocks(ROOT / "README.md", "python") if "# agent.py" in block)
+    (folder / "agent.py").write_text(agent)
+    tasks = "".join(json.dumps({"question": f"{n} + 1?", "answer": str(n % 10)}) + "\n" for n in range(12))
+    for name in ("train.jsonl", "val.jsonl"):
+        (folder / name).write_text(tasks)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=f"{page.stem}-{i}")
+        for page in PAGES
+        for i, block in enumerate(blocks(page, "python"))
+    ],
+)
+def test_every_python_block_runs(block: str, tmp_path: Path) -> None:
+    folder = user_folder(tmp_path)
+    text = block.replace(MODEL, str(POLICY)).replace(
+        "iterations=20", "iterations=1, max_tokens=8, tasks_per_iteration=4"
+    )
+    (folder / "block.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "block.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env=os.environ,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_readme_command_trains_the_readme_agent(tmp_path: Path) -> None:
+    (command,) = [
+        line
+        for block in blocks(ROOT / "README.md", "sh")
+        for line in block.splitlines()
+        if "agent.target=agent.py:answer" in line
+    ]
+    arguments = command.replace(MODEL, str(POLICY)).split()[2:]
+    small = [
+        "algorithm.iterations=1",
+        "algorithm.tasks_per_iteration=4",
+        "algorithm.max_tokens=8",
+        "metrics.console=plain",
+    ]
+    code, out, err = finished(start_train(tmp_path / "run", *arguments, *small, cwd=user_folder(tmp_path)))
+    assert code == 0, err
+    assert "preflight:" in out
+
+
+def test_every_setting_that_the_pages_name_exists() -> None:
+    """``group.key=value`` in code of the pages composes; values that need files or hubs are only looked up."""
+    named = {
+        match
+        for page in PAGES
+        for code in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
+        for match in re.findall(
+            r"(?<![\w./=])\+?((?:algorithm|learner|policy|adapter|runner|metrics)\.[\w.]+)=", code
+        )
+    }
+    assert len(named) > 5
+    done = subprocess.run(
+        [sys.executable, "-m", "agl", "train", "+recipe=ppo_sql", "--cfg"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    import yaml
+
+    settings = yaml.safe_load(done.stdout)
+    for name in sorted(named - {"policy.lora._target_"}):
+        node = settings
+        for part in name.split("."):
+            assert part in node, name
+            node = node[part]
