@@ -12,6 +12,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from agl.agents.load import load_object
 from agl.config import check, compose, search_folders
 
 ROOT = Path(__file__).parents[2]
@@ -21,8 +22,11 @@ RECIPES = sorted((ROOT / "configs" / "recipe").glob("*.yaml"))
 
 def parameters_of(target: str) -> dict[str, inspect.Parameter]:
     """The parameters of a class by name; a dataclass's default factories are called."""
-    module, _, name = target.rpartition(".")
-    made = getattr(import_module(module), name)
+    if ":" in target:
+        made: Any = load_object(target.replace("${recipe_dir:", f"{ROOT}/recipes/").replace("}", ""))
+    else:
+        module, _, name = target.rpartition(".")
+        made = getattr(import_module(module), name)
     parameters = dict(inspect.signature(made).parameters)
     for field in dataclasses.fields(made) if dataclasses.is_dataclass(made) else ():
         if field.default_factory is not dataclasses.MISSING:
