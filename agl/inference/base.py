@@ -1,7 +1,7 @@
 """Engine: what holds the policy's weights and answers calls.
 
-The proxy forwards to an engine as to any OpenAI-compatible server, so an engine speaks that wire format, with vLLM's names
-for the exact ids: ``prompt_token_ids`` on the answer, ``token_ids`` and ``logprobs`` on each choice.
+The proxy forwards to an engine as to any OpenAI-compatible server, so an engine speaks that wire format, with
+vLLM's names for the exact ids: ``prompt_token_ids`` on the answer, ``token_ids`` and ``logprobs`` on each choice.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class Engine(AbstractAsyncContextManager["Engine"], Protocol):
     async def complete_chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a chat completion request (OpenAI's body, non-streaming).
 
-        The answer is OpenAI's ``chat.completion`` object with, where the engine knows them, ``prompt_token_ids`` (list of int),
-        ``choices[i].token_ids`` (the sampled ids, the end token included), ``choices[i].logprobs.content[t].logprob`` (of the
-        sampled token under the request's temperature) and ``policy_version`` (the weights that sampled all of it).
+        The answer is OpenAI's ``chat.completion`` object with, where the engine knows them, ``prompt_token_ids``
+        (list of int), ``choices[i].token_ids`` (the sampled ids, the end token included),
+        ``choices[i].logprobs.content[t].logprob`` (of the sampled token under the request's temperature) and
+        ``policy_version`` (the weights that sampled all of it).
 
         Raises:
             InferenceError: with the status and body the client is to see.
