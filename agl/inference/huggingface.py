@@ -82,7 +82,7 @@ def load_model(policy: Policy, *, dtype: Any, device: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     _model_folder(policy)
-    with _loading(policy, "model"), _without_progress_bar():
+    with _loading(policy, "model"), without_progress_bar():
         model, report = cast("Any", AutoModelForCausalLM).from_pretrained(
             _location(policy),
             dtype=dtype,
@@ -259,7 +259,8 @@ def _loading(policy: Policy, what: str) -> Generator[None]:
 
 
 @contextmanager
-def _without_progress_bar() -> Generator[None]:
+def without_progress_bar() -> Generator[None]:
+    """Silence transformers' progress bars: what a person sees is the command line's own."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

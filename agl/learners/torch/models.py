@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from agl.errors import ConfigError, require_extra
-from agl.inference.huggingface import load_model, load_tokenizer
+from agl.inference.huggingface import load_model, load_tokenizer, without_progress_bar
 from agl.types.policy import Lora, Policy
 
 CriticKind = Literal["none", "head", "model"]
@@ -175,22 +175,9 @@ def save_hugging_face(models: Models, policy: Policy, folder: Path) -> None:
         plain.tie_weights()
         plain.generation_config = model.generation_config
         model = plain
-    with _without_progress_bar():
+    with without_progress_bar():
         model.save_pretrained(folder)
     load_tokenizer(policy).save_pretrained(folder)
-
-
-@contextmanager
-def _without_progress_bar() -> Generator[None]:
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _trained_model(policy: Policy, device: torch.device, *, gradient_checkpointing: bool) -> Any:
