@@ -5,6 +5,7 @@ A checkpoint is written into a hidden folder, synced and renamed, so that a kill
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -23,7 +24,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopState:
-    """Where the loop stands behind an iteration; the task order follows from the iteration and the seed."""
+    """Where the loop stands behind an iteration; the task order follows from the iteration and the seed.
+
+    ``elapsed_seconds`` is the time of all iterations, those of earlier processes of the run included.
+    """
 
     iteration: int = 0
     counts: RolloutCounts = field(default_factory=RolloutCounts)
@@ -34,9 +38,19 @@ async def save_checkpoint(folder: Path, state: LoopState, learner: Learner, *, k
     """Write ``folder/iteration-000012`` and remove all but the newest ``keep``; return its path."""
     final = folder / f"iteration-{state.iteration:06d}"
     partial = folder / f".partial-{state.iteration:06d}"
-    shutil.rmtree(partial, ignore_errors=True)
-    (partial / "learner").mkdir(parents=True)
+    await asyncio.to_thread(_make_empty, partial / "learner", inside=partial)
     await learner.save(partial / "learner")
+    await asyncio.to_thread(_complete, partial, final, state, keep)
+    return final
+
+
+def _make_empty(learner_folder: Path, *, inside: Path) -> None:
+    shutil.rmtree(inside, ignore_errors=True)
+    learner_folder.mkdir(parents=True)
+
+
+def _complete(partial: Path, final: Path, state: LoopState, keep: int) -> None:
+    """Give the checkpoint its state and its name, then remove the older ones."""
     with (partial / STATE).open("w", encoding="utf-8") as file:
         json.dump({"format": FORMAT, **_plain(state)}, file)
         file.flush()
@@ -44,10 +58,9 @@ async def save_checkpoint(folder: Path, state: LoopState, learner: Learner, *, k
     _sync(partial)
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
-    _sync(folder)
-    for old in _checkpoints(folder)[:-keep]:
+    _sync(final.parent)
+    for old in _checkpoints(final.parent)[:-keep]:
         shutil.rmtree(old)
-    return final
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

@@ -159,7 +159,6 @@ class _Loop:
     context: RunContext
     learner: Learner
     state: LoopState = field(default_factory=LoopState)
-    started: float = field(default_factory=time.monotonic)
     history: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
 
     async def run(self) -> RunResult:
@@ -180,11 +179,10 @@ class _Loop:
             self.state = await load_checkpoint(saved, self.learner)
             await context.policy.load(await self.learner.weights())
             context.metrics.note(f"resumed behind iteration {self.state.iteration}")
-        after = before
+        after: list[Evaluation] = []
         while self.state.iteration < settings.iterations:
-            evaluations = await self._iterate(self.state.iteration + 1)
-            after = evaluations or after
-        if self.state.iteration and not self._evaluated(self.state.iteration):
+            after = await self._iterate(self.state.iteration + 1)
+        if not after:  # resumed behind the last iteration
             after = await self._evaluate(self.state.iteration)
         policy_dir = context.run_dir / "policy"
         self._progress("saving")
@@ -243,16 +241,19 @@ class _Loop:
             "time/update_seconds": updated - sampled,
             "time/eval_seconds": ended - updated,
             "time/iteration_seconds": ended - begun,
+            "time/elapsed_seconds": self.state.elapsed_seconds,
             "speed/tokens_per_second": values["samples/tokens"] / max(ended - begun, 1e-9),
         }
         values |= _metrics_of(evaluations)
         self.history.append(values)
+        await self._report(
+            iteration, values
+        )  # first, so that a resumed run lacks no iteration behind its checkpoint
         if iteration % settings.save_every == 0 or iteration == settings.iterations:
             self._progress("saving", iteration)
             await save_checkpoint(
                 self._checkpoint_folder, self.state, self.learner, keep=settings.keep_checkpoints
             )
-        await self._report(iteration, values)
         return evaluations
 
     async def _report(self, iteration: int, values: dict[str, float]) -> None:

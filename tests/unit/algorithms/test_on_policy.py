@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,54 @@ async def test_rollouts_of_an_unsaved_iteration_are_learned_from_again_not_sampl
         await PPO(**settings).run(context)  # type: ignore[arg-type]
         assert [len(samples) for samples, _ in learner.updates] == [4]
     assert [claim.rollout.rollout_id for claim in claimed if "-i3-" in claim.rollout.rollout_id] == []
+
+
+async def test_a_run_killed_at_its_very_end_still_reports_the_gain_when_resumed(tmp_path: Path) -> None:
+    def by_version(claim: AttemptedRollout) -> Script:
+        begins = claim.rollout.rollout_id.startswith("run-e0-")
+        return Script(reward=0.0) if begins else reward_by_seed(claim)
+
+    path = str(tmp_path / "store.sqlite")
+    results = []
+    for resume in (False, True):
+        async with (
+            SqliteLightningStore(path) as store,
+            context_of(store, tmp_path, by_version, resume=resume) as (context, _, _, _),
+        ):
+            results.append(await PPO(**SMALL).run(context))  # type: ignore[arg-type]
+    first, resumed = results
+    ends = [[rollout.rollout_id for group in one.rollouts for rollout in group] for one in first.after]
+    assert ends[0] == ["run-e3-reward-0-0", "run-e3-reward-1-0"]
+    assert [
+        [rollout.rollout_id for group in one.rollouts for rollout in group] for one in resumed.after
+    ] == ends
+
+
+async def test_an_iteration_that_a_checkpoint_counts_is_in_the_metrics(tmp_path: Path) -> None:
+    class KilledError(Exception):
+        pass
+
+    class DiesAtStepTwo(SqliteLightningStore):
+        async def add_metrics(self, run_id: str, step: int, values: Mapping[str, float]) -> None:
+            if step == 2:
+                raise KilledError
+            await super().add_metrics(run_id, step, values)
+
+    path = str(tmp_path / "store.sqlite")
+    settings = {**SMALL, "save_every": 1}
+    with pytest.raises(KilledError):
+        async with (
+            DiesAtStepTwo(path) as store,
+            context_of(store, tmp_path, reward_by_seed) as (context, _, _, _),
+        ):
+            await PPO(**settings).run(context)  # type: ignore[arg-type]
+    async with (
+        SqliteLightningStore(path) as store,
+        context_of(store, tmp_path, reward_by_seed, resume=True) as (context, notebook, _, _),
+    ):
+        await PPO(**settings).run(context)  # type: ignore[arg-type]
+    assert notebook.rewound == [1]
+    assert sorted(notebook.values) == [2, 3]
 
 
 async def test_mostly_bad_rollouts_stop_the_run(tmp_path: Path) -> None:
