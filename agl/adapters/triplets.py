@@ -6,9 +6,11 @@ Nothing is re-tokenized: a call without exact ids yields no triplet and is count
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 from agl.types import Span, Triplet
@@ -40,22 +42,27 @@ def calls_of_attempt(spans: Sequence[Span], *, agents: Sequence[str] | None = No
     """
     ordered = sorted(spans, key=lambda span: (span.sequence_id or 0, span.start_time_ns))
     calls = [span for span in ordered if is_call(span) and _wanted(span, agents)]
-    rewards = _rewards_of_calls(ordered)
+    rewards = _rewards_of_calls(calls, ordered)
     triplets: list[Triplet] = []
     dropped: Counter[str] = Counter()
     for span in calls:
-        for index in range(int(span.attributes.get(key.CHOICE_COUNT, 1))):
-            triplet = _triplet(span, index, rewards.get(span.span_id))
-            if isinstance(triplet, Triplet):
-                triplets.append(triplet)
-            else:
-                dropped[triplet] += 1
+        found = [_triplet(span, index) for index in range(int(span.attributes.get(key.CHOICE_COUNT, 1)))]
+        dropped.update(cause for cause in found if not isinstance(cause, Triplet))
+        choices = [choice for choice in found if isinstance(choice, Triplet)]
+        if choices:  # the call's reward comes behind all of its choices, once
+            choices[-1] = replace(choices[-1], reward=rewards.get(span.span_id))
+        triplets += choices
     return CallsOfAttempt(num_calls=len(calls), triplets=triplets, dropped=dropped)
 
 
 def is_call(span: Span) -> bool:
-    """Whether the span records a model call that was answered."""
-    return span.name.startswith(key.CHAT_SPAN_PREFIX) and span.status.code != "error"
+    """Whether the span is the proxy's record of an answered model call.
+
+    The record has exact ids or the cause of their absence. An instrumented library's own span of the same call has
+    neither, and may have the same name.
+    """
+    recorded = key.PROMPT_TOKEN_IDS in span.attributes or key.MISSING_IDS_CAUSE in span.attributes
+    return recorded and span.name.startswith(key.CHAT_SPAN_PREFIX) and span.status.code != "error"
 
 
 def _wanted(span: Span, agents: Sequence[str] | None) -> bool:
@@ -65,20 +72,25 @@ def _wanted(span: Span, agents: Sequence[str] | None) -> bool:
     return any(re.fullmatch(pattern, name) for pattern in agents)
 
 
-def _rewards_of_calls(ordered: Sequence[Span]) -> dict[str, float]:
-    """The reward emitted after each call and before the next one; several are summed."""
+def _rewards_of_calls(calls: Sequence[Span], spans: Sequence[Span]) -> dict[str, float]:
+    """The rewards emitted behind each of the calls and before the next one of them ended, summed.
+
+    By the clock: a call's span is stored at once, a reward's only with the next batch, so sequence ids invert them.
+    """
+    ends = sorted((call.end_time_ns or call.start_time_ns, call.span_id) for call in calls)
     rewards: dict[str, float] = {}
-    last: str | None = None
-    for span in ordered:
-        if is_call(span):
-            last = span.span_id
-        elif span.name == key.REWARD_SPAN and last is not None and key.REWARD_VALUE in span.attributes:
+    for span in spans:
+        if span.name != key.REWARD_SPAN or key.REWARD_VALUE not in span.attributes:
+            continue
+        before = bisect_right(ends, span.start_time_ns, key=itemgetter(0))
+        if before:
+            last = ends[before - 1][1]
             rewards[last] = rewards.get(last, 0.0) + float(span.attributes[key.REWARD_VALUE])
     return rewards
 
 
-def _triplet(span: Span, index: int, reward: float | None) -> Triplet | str:
-    """The choice as a triplet, or the cause for which there is none."""
+def _triplet(span: Span, index: int) -> Triplet | str:
+    """The choice as a triplet without a reward, or the cause for which there is none."""
     attributes = span.attributes
     cause = attributes.get(key.of_choice(key.MISSING_IDS_CAUSE, index))
     if cause:
@@ -107,7 +119,6 @@ def _triplet(span: Span, index: int, reward: float | None) -> Triplet | str:
         temperature=float(attributes.get(key.TEMPERATURE, 1.0)),
         policy_version=int(attributes.get(key.POLICY_VERSION, 0)),
         finish_reason=next(_at(attributes.get(key.FINISH_REASONS), index), None),
-        reward=reward,
     )
 
 

@@ -43,14 +43,14 @@ def call_span(
     )
 
 
-def reward_span(sequence_id: int, value: float) -> Span:
-    """A reward emitted between calls."""
+def reward_span(sequence_id: int, value: float, *, at_ns: int | None = None) -> Span:
+    """A reward emitted between calls; it may arrive (``sequence_id``) later than it was emitted (``at_ns``)."""
     return Span(
         span_id=f"{sequence_id:016x}",
         trace_id="t" * 32,
         name=key.REWARD_SPAN,
         attributes={key.REWARD_VALUE: value},
-        start_time_ns=sequence_id,
+        start_time_ns=sequence_id if at_ns is None else at_ns,
         rollout_id="r1",
         attempt_id="a1",
         sequence_id=sequence_id,

@@ -79,6 +79,59 @@ def test_rewards_between_calls_belong_to_the_call_before_them() -> None:
     assert [triplet.reward for triplet in calls_of_attempt(spans).triplets] == [0.75, None]
 
 
+def test_a_reward_that_arrives_late_belongs_to_the_call_before_its_emission() -> None:
+    # Rewards are written in batches and calls at once: the second call's span overtakes the first call's reward.
+    spans = [
+        call_span(1, [1], [2]),
+        call_span(2, [3], [4]),
+        reward_span(3, 0.5, at_ns=1),
+        reward_span(4, 0.25),
+    ]
+    assert [triplet.reward for triplet in calls_of_attempt(spans).triplets] == [0.5, 0.25]
+
+
+def test_a_judge_between_call_and_reward_takes_nothing_from_the_trained_agent() -> None:
+    spans = [
+        call_span(1, [1], [2], agent="writer"),
+        call_span(2, [3], [4], agent="judge"),
+        reward_span(3, 0.5),
+    ]
+    assert [triplet.reward for triplet in calls_of_attempt(spans, agents=["writer"]).triplets] == [0.5]
+
+
+def test_a_library_that_records_the_call_too_makes_no_second_call_of_it() -> None:
+    recorded = call_span(1, [1], [2])
+    by_library = recorded.model_copy(
+        update={
+            "span_id": "f" * 16,
+            "sequence_id": 2,
+            "start_time_ns": 2,
+            "attributes": {key.INPUT_TOKENS: 1},
+        }
+    )
+    calls = calls_of_attempt([recorded, by_library, reward_span(3, 0.5)])
+    assert (calls.num_calls, dict(calls.dropped)) == (1, {})
+    assert [triplet.reward for triplet in calls.triplets] == [0.5]
+
+
+def test_the_reward_of_a_call_with_several_choices_counts_once() -> None:
+    span = call_span(
+        1,
+        [1, 2],
+        [3],
+        **{
+            key.CHOICE_COUNT: 3,
+            key.of_choice(key.RESPONSE_TOKEN_IDS, 1): packed_ids([4]),
+            key.of_choice(key.RESPONSE_LOGPROBS, 1): packed_floats([-1.0]),
+            key.of_choice(key.MISSING_IDS_CAUSE, 2): "length_mismatch",
+        },
+    )
+    assert [triplet.reward for triplet in calls_of_attempt([span, reward_span(2, 0.5)]).triplets] == [
+        None,
+        0.5,
+    ]
+
+
 def test_a_choice_without_ids_does_not_drop_the_others() -> None:
     span = call_span(
         1,
