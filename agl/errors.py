@@ -16,7 +16,10 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
+
+_EXTRA = re.compile(r"""([\w-]+).*;.*extra == ['"]([\w-]+)['"]""")
 
 
 class AglError(Exception):
@@ -97,3 +100,20 @@ def require_extra(feature: str, extra: str, *modules: str) -> None:
     """
     if any(find_spec(module) is None for module in modules):
         raise MissingExtraError(feature, extra)
+
+
+def extra_with(module: str) -> str | None:
+    """Return the smallest of agl's own extras that installs a module's package, None when none does."""
+    from importlib import metadata
+
+    package = module.partition(".")[0].replace("_", "-").lower()
+    try:
+        requirements = metadata.requires("agl") or []
+    except metadata.PackageNotFoundError:
+        return None
+    extras: dict[str, set[str]] = {}
+    for found in filter(None, map(_EXTRA.match, requirements)):
+        extras.setdefault(found.group(2), set()).add(found.group(1).lower())
+    return min(
+        (extra for extra in extras if package in extras[extra]), key=lambda e: len(extras[e]), default=None
+    )

@@ -18,7 +18,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from agl.errors import ConfigError
+from agl.errors import ConfigError, MissingExtraError, extra_with
 
 
 def load_object(target: str) -> object:
@@ -26,6 +26,7 @@ def load_object(target: str) -> object:
 
     Raises:
         ConfigError: no such file, module or attribute, or the module cannot be imported.
+        MissingExtraError: it imports a library that one of agl's extras installs.
     """
     where, separator, name = target.rpartition(":")
     if not separator or not where or not name:
@@ -110,12 +111,15 @@ def _execute(name: str, spec: ModuleSpec | None) -> ModuleType:
 
 @contextmanager
 def _import_errors_named(where: str) -> Generator[None]:
-    """Turn whatever an import raises into a ConfigError that says what and where."""
+    """Turn whatever an import raises into an error of ours that says what and where."""
     try:
         yield
     except ModuleNotFoundError as error:
         if error.name and (where == error.name or where.startswith(f"{error.name}.")):
             raise ConfigError(f"there is no module {error.name!r} to import for {where!r}") from error
+        extra = extra_with(error.name or "")
+        if extra is not None:
+            raise MissingExtraError(where, extra) from error
         raise ConfigError(
             f"{where} cannot be imported: it needs the module {error.name!r}, which is not installed"
         ) from error

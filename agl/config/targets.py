@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from agl.agents.load import load_object
 from agl.config.explain import nearest
-from agl.errors import ConfigError, MissingExtraError
+from agl.errors import ConfigError, MissingExtraError, extra_with
 
 TARGET = "_target_"
 OURS = "agl"
-_EXTRA = re.compile(r"""([\w-]+).*;.*extra == ['"]([\w-]+)['"]""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,21 +103,6 @@ def _attribute(dotted: str, key: str) -> Any:
         names = [n for n in dir(module) if not n.startswith("_") and callable(getattr(module, n))]
         raise ConfigError(f"{key}: {module_name} has no {attribute}{nearest(attribute, names, module_name)}")
     return getattr(module, attribute)
-
-
-def extra_with(module: str) -> str | None:
-    """Return the smallest of agl's own extras that installs a module's package, None when none does."""
-    package = module.partition(".")[0].replace("_", "-").lower()
-    try:
-        requirements = metadata.requires(OURS) or []
-    except metadata.PackageNotFoundError:
-        return None
-    extras: dict[str, set[str]] = {}
-    for found in filter(None, map(_EXTRA.match, requirements)):
-        extras.setdefault(found.group(2), set()).add(found.group(1).lower())
-    return min(
-        (extra for extra in extras if package in extras[extra]), key=lambda e: len(extras[e]), default=None
-    )
 
 
 def _siblings(missing: str, parent: Any) -> str:

@@ -15,6 +15,7 @@ from agl.errors import (
     NotFoundError,
     RunStoppedError,
     StoreUnavailableError,
+    extra_with,
     require_extra,
 )
 
@@ -49,6 +50,12 @@ def test_a_missing_extra_says_how_to_install_it() -> None:
 
 def test_an_installed_extra_passes() -> None:
     require_extra("JSON", "json", "json", "math")
+
+
+def test_a_module_of_an_extra_is_known_by_it() -> None:
+    assert extra_with("torch.nn") == "torch"
+    assert extra_with("peft") == "lora"
+    assert extra_with("not_there_at_all") is None
 
 
 def test_an_inference_error_carries_what_the_agent_is_to_see() -> None:

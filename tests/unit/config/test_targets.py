@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agl.config.targets import Trust, extra_with, target_named
+from agl.config.targets import Trust, target_named
 from agl.data import FileTasks
 from agl.errors import ConfigError
 
@@ -88,9 +88,3 @@ def test_a_module_that_needs_what_is_not_installed_says_what(
     assert refusal("half_here.X", trust) == (
         "data._target_: half_here.X needs not_there_at_all, which is not installed"
     )
-
-
-def test_a_module_of_an_extra_is_known_by_it() -> None:
-    assert extra_with("torch.nn") == "torch"
-    assert extra_with("peft") == "lora"
-    assert extra_with("not_there_at_all") is None
