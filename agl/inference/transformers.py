@@ -87,6 +87,7 @@ class TransformersEngine:
             raise ConfigError(f"inference.prefix_cache_bytes={prefix_cache_bytes} must be at least 0")
         if num_threads is not None and num_threads < 1:
             raise ConfigError(f"inference.num_threads={num_threads} must be at least 1, or null")
+        require_extra("the transformers engine", "torch", "torch", "transformers")
         check_policy_folder(policy)
         self._policy = policy
         self._max_batch_size = max_batch_size
@@ -112,7 +113,6 @@ class TransformersEngine:
 
     async def __aenter__(self) -> Self:
         """Load the model, in the engine's thread."""
-        require_extra("the transformers engine", "torch", "torch", "transformers")
         if self._loaded is not None:
             raise RuntimeError("the engine is entered already")
         loaded = _Loaded(

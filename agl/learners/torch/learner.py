@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 import torch
 from torch import Tensor
 
-from agl.errors import AglError, CheckpointError, ConfigError
+from agl.errors import AglError, CheckpointError, ConfigError, require_extra
 from agl.inference.huggingface import check_policy_folder, resolve_device
 from agl.learners.torch.batches import Row, row_from_sample, row_from_trajectory
 from agl.learners.torch.checkpoints import (
@@ -134,6 +134,8 @@ class TorchLearner:
             raise ConfigError(f"learner.num_threads={num_threads} must be at least 1")
         if critic_warmup_steps and critic == "none":
             raise ConfigError(f"learner.critic_warmup_steps={critic_warmup_steps} needs learner.critic")
+        if policy.lora is not None:
+            require_extra("policy.lora", "lora", "peft")
         check_policy_folder(policy)
         self._policy = policy
         self._micro_batch_tokens = micro_batch_tokens

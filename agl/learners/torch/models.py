@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from agl.errors import ConfigError, require_extra
+from agl.errors import ConfigError
 from agl.inference.huggingface import load_model, load_tokenizer, without_progress_bar
 from agl.types.policy import Lora, Policy
 
@@ -203,7 +203,6 @@ def _recompute_activations(model: Any) -> None:
 
 
 def _with_lora(model: Any, lora: Lora) -> Any:
-    require_extra("policy.lora", "lora", "peft")
     from peft import LoraConfig, get_peft_model
     from peft.tuners.tuners_utils import BaseTunerLayer
 
