@@ -92,7 +92,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Train and improve AI agents that already exist.",
 )
 
 
@@ -109,14 +108,22 @@ def options(
         typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Train and improve AI agents that already exist."""
+    """Train and improve AI agents that already exist.
+
+    \b
+    For example:
+      agl train +recipe=ppo_sql    a small policy learns to write SQL, on a CPU
+      agl train --help
+    """
 
 
 @app.command(cls=OptionalResume)
 def train(
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="OVERRIDES", help="Settings: +recipe=NAME algorithm=grpo seed=1"),
+        typer.Argument(
+            metavar="OVERRIDES", help="+recipe=NAME, GROUP=CHOICE, KEY=VALUE; --cfg shows the keys."
+        ),
     ] = None,
     cfg: Annotated[bool, typer.Option("--cfg", help="Print the composed settings and exit.")] = False,
     config_dir: Annotated[
@@ -134,7 +141,13 @@ def train(
 ) -> None:
     """Train an agent on tasks, as a recipe says.
 
-    For example: agl train +recipe=ppo_sql algorithm.iterations=20
+    \b
+    For example:
+      agl train +recipe=ppo_sql
+      agl train +recipe=ppo_sql --cfg
+      agl train +recipe=ppo_sql algorithm=grpo algorithm.iterations=20 seed=1
+      agl train +recipe=ppo_sql policy=lora policy.path=Qwen/Qwen2.5-0.5B-Instruct
+      agl train --resume
     """
     from agl.cli import train as command
 

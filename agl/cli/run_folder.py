@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Collection, Generator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from itertools import chain, count
 from pathlib import Path
@@ -21,6 +21,10 @@ SETTINGS_FILE = "settings.yaml"
 LOG_FILE = "agl.log"
 ENDING_FILE = "ending.txt"
 """Written when a run has come to its end; a run without it can be resumed by ``--resume`` alone."""
+FIRST_FILES = frozenset(
+    {SETTINGS_FILE, LOG_FILE, LOCK_FILE, *(f"store.sqlite{end}" for end in ("", ".lock", "-wal", "-shm"))}
+)
+"""What is in the folder before the first number of the run."""
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +37,8 @@ def unused(run_dir: Path) -> Path:
     return next(folder for folder in chain([run_dir], numbered) if not folder.exists())
 
 
-def claim(run_dir: Path) -> None:
-    """Make the folder of a new run.
+def claim(run_dir: Path) -> frozenset[str]:
+    """Make the folder of a new run; return the names of what lay in it already.
 
     Raises:
         ConfigError: there is a run in it, or it cannot be made.
@@ -47,15 +51,27 @@ def claim(run_dir: Path) -> None:
         raise ConfigError(
             f"run_dir {run_dir} holds a run; go on with --resume {run_dir}, or choose another folder"
         )
+    return frozenset(path.name for path in run_dir.iterdir())
 
 
-def abandon(run_dir: Path) -> None:
-    """Remove the folder of a run that never began; one in which anything but our first files lies is kept."""
-    first_files = {SETTINGS_FILE, LOG_FILE, LOCK_FILE}
-    if {path.name for path in run_dir.iterdir()} <= first_files:
-        for name in first_files:
-            (run_dir / name).unlink(missing_ok=True)
+def abandon(run_dir: Path, *, before: Collection[str] = ()) -> None:
+    """Remove what a run that never began has left, and the folders that are empty then.
+
+    A folder with results of the run in it is left as it is.
+
+    Args:
+        run_dir: the run's folder.
+        before: names of what lay in it when it was claimed; that is kept.
+    """
+    left = {path.name for path in run_dir.iterdir()} - set(before)
+    if not left <= FIRST_FILES:
+        return
+    for name in left:
+        (run_dir / name).unlink()
+    with suppress(OSError):  # not empty
         run_dir.rmdir()
+        if run_dir.parent == RUNS:
+            RUNS.rmdir()
 
 
 def to_resume(run: str) -> Path:

@@ -18,7 +18,7 @@ from agl.cli.run_folder import (
     unused,
 )
 from agl.config import Settings, build, check, compose, load_settings, masked, save_settings, settings_text
-from agl.errors import ConfigError
+from agl.errors import ConfigError, MissingExtraError
 
 SWITCH_SECONDS = 0.0005
 
@@ -66,8 +66,7 @@ def _train(settings: Settings, *, resume: bool) -> list[str]:
 
     trainer = build(settings, Trainer)
     folder = Path(str(settings.values["run_dir"]))
-    if not resume:
-        claim(folder)
+    before = frozenset[str]() if resume else claim(folder)
     try:
         with locked(folder), logged(folder):
             save_settings(settings, folder / SETTINGS_FILE)
@@ -78,9 +77,9 @@ def _train(settings: Settings, *, resume: bool) -> list[str]:
     except KeyboardInterrupt as interrupt:
         interrupt.add_note(f"go on with: agl train --resume {folder}")
         raise
-    except ConfigError:
+    except (ConfigError, MissingExtraError):
         if not resume:
-            abandon(folder)
+            abandon(folder, before=before)
         raise
 
 

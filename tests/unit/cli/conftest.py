@@ -44,6 +44,7 @@ class FakeTrainer(Trainer):
         if self.ending == "interrupt":
             raise KeyboardInterrupt
         if self.ending == "extra":
+            (self.run_dir / "fitted.json").unlink()
             raise MissingExtraError("Flying", "wings")
         return Ending()
 """

@@ -23,6 +23,20 @@ def test_help_lists_the_commands_that_there_are(agl: Agl) -> None:
         assert option in agl("train", "--help")[1]
 
 
+@pytest.mark.parametrize("command", [[], ["train"]])
+def test_the_examples_of_every_help_are_right(agl: Agl, command: list[str]) -> None:
+    _, out, _ = agl(*command, "--help")
+    examples = [
+        line.split("  ")[0].split() for line in map(str.strip, out.splitlines()) if line.startswith("agl ")
+    ]
+    assert examples
+    for _, *arguments in examples:
+        if "--resume" in arguments:  # there is no run to go on with
+            assert arguments == ["train", "--resume"]
+        elif "--help" not in arguments:
+            assert agl(*arguments, "--cfg")[0] == 0, arguments
+
+
 def test_an_unknown_option_or_command_is_exit_code_two(agl: Agl) -> None:
     assert agl("train", "--bogus")[0] == 2
     assert agl("trane")[0] == 2
@@ -99,6 +113,7 @@ def test_an_interrupt_is_exit_code_130_and_says_how_to_go_on(agl: Agl, recipes: 
 def test_a_missing_extra_is_exit_code_two(agl: Agl, recipes: Path) -> None:
     code, _, err = agl("train", "--config-dir", recipes, "+recipe=fake", "ending=extra")
     assert (code, err) == (2, 'agl: Flying needs the "wings" extra: pip install "agl[wings]"\n')
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize(

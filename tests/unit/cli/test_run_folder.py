@@ -36,14 +36,33 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
 
 def test_only_a_folder_without_results_is_abandoned(tmp_path: Path) -> None:
     for name in ("begun", "worked"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "settings.yaml").touch()
-        (tmp_path / name / "agl.log").touch()
-    (tmp_path / "worked" / "store.sqlite").touch()
+        claim(tmp_path / name)
+        for file in ("settings.yaml", "agl.log", "store.sqlite", "store.sqlite-wal"):
+            (tmp_path / name / file).touch()
+    (tmp_path / "worked" / "metrics.jsonl").touch()
     abandon(tmp_path / "begun")
     abandon(tmp_path / "worked")
     assert not (tmp_path / "begun").exists()
     assert (tmp_path / "worked" / "settings.yaml").exists()
+    assert (tmp_path / "worked" / "store.sqlite").exists()
+
+
+def test_what_lay_in_an_abandoned_folder_before_is_kept(tmp_path: Path) -> None:
+    for name in ("store.sqlite", "notes.txt"):
+        (tmp_path / name).touch()
+    before = claim(tmp_path)
+    (tmp_path / "settings.yaml").touch()
+    abandon(tmp_path, before=before)
+    assert {path.name for path in tmp_path.iterdir()} == {"store.sqlite", "notes.txt"}
+
+
+def test_an_abandoned_run_takes_an_empty_folder_of_runs_with_it(in_folder: Path) -> None:
+    claim(Path("runs/one"))
+    claim(Path("runs/two"))
+    abandon(Path("runs/one"))
+    assert [path.name for path in Path("runs").iterdir()] == ["two"]
+    abandon(Path("runs/two"))
+    assert not Path("runs").exists()
 
 
 def test_a_run_is_found_by_folder_or_by_name(in_folder: Path) -> None:
