@@ -131,7 +131,13 @@ def _raw(folders: Sequence[Path], name: str, overrides: Sequence[str]) -> dict[s
     with initialize_config_dir(str(first), job_name="agl", version_base="1.3"):
         config = hydra_compose(name, [*overrides, *extra])
     OmegaConf.register_new_resolver("recipe_dir", recipe_dir, replace=True)
-    return cast("dict[str, Any]", OmegaConf.to_container(config, resolve=False))
+    raw = cast("dict[str, Any]", OmegaConf.to_container(config, resolve=False))
+    for override in overrides:
+        if override.startswith(
+            "~"
+        ):  # Hydra removes a group's file but leaves what a recipe says about the group
+            raw.pop(override[1:].partition("=")[0], None)
+    return raw
 
 
 def recipe_dir(name: str) -> str:

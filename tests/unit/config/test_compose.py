@@ -38,6 +38,12 @@ def test_a_key_is_removed_with_a_tilde(world: Path) -> None:
     assert "kind" not in compose("train", ["~algorithm.kind"], folders=[world]).values["algorithm"]
 
 
+def test_a_removed_group_takes_with_it_what_a_recipe_says_about_it(world: Path) -> None:
+    (world / "recipe" / "own.yaml").write_text("# @package _global_\nalgorithm:\n  group_size: 3\n")
+    assert compose("train", ["+recipe=own"], folders=[world]).values["algorithm"]["group_size"] == 3
+    assert "algorithm" not in compose("train", ["+recipe=own", "~algorithm"], folders=[world]).values
+
+
 def test_a_misspelt_key_names_the_nearest(world: Path) -> None:
     assert message(world, "algorithm.group_sizee=8") == (
         "algorithm.group_sizee is not a setting; did you mean algorithm.group_size?"
