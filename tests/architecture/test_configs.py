@@ -47,21 +47,27 @@ def same(value: Any, default: Any) -> bool:
     return value == plain and isinstance(value, bool) == isinstance(plain, bool)
 
 
-@pytest.mark.parametrize("path", GROUPS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_a_group_lists_every_setting_with_its_python_default(path: Path) -> None:
-    node = written(path)
+def check_node(node: dict[str, Any], *, own_values: bool = False) -> None:
+    """Compare a node, and those in it, with their signatures; a recipe chooses its ``own_values``."""
     parameters = parameters_of(node.pop("_target_"))
     assert list(node) == list(parameters)
-    if "${recipe_dir:" in path.read_text():
-        return  # a recipe's choice of values, not a repetition of the defaults
+    if own_values:
+        return
     for name, value in node.items():
         default = parameters[name].default
         if "${" in str(value):
             continue
-        if default is inspect.Parameter.empty:
+        if isinstance(value, dict) and "_target_" in value:
+            check_node(value)
+        elif default is inspect.Parameter.empty:
             assert value == "???", f"{name} has no default in Python"
         else:
             assert same(value, default), f"{name}: {value!r} in YAML, {default!r} in Python"
+
+
+@pytest.mark.parametrize("path", GROUPS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_group_lists_every_setting_with_its_python_default(path: Path) -> None:
+    check_node(written(path), own_values="${recipe_dir:" in path.read_text())
 
 
 def test_the_root_lists_every_setting_of_the_trainer() -> None:
