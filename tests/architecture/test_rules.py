@@ -33,7 +33,7 @@ def test_files_functions_names_effects_and_tests_keep_the_rules() -> None:
 
 
 def test_every_public_name_is_listed_once_and_can_be_loaded() -> None:
-    assert sorted(agl.__all__, key=str.lower) == sorted(set(agl.__all__), key=str.lower)
+    assert sorted(agl.__all__) == sorted(set(agl.__all__))
     assert set(agl.__all__) == {*agl._HOMES, "__version__"}
     for name, home in agl._HOMES.items():
         assert getattr(agl, name) is getattr(import_module(home), name), name
