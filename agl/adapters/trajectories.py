@@ -31,6 +31,8 @@ class _Growing:
             call.agent == self.agent
             and call.temperature == self.temperature
             and len(call.prompt_ids) >= length
+            # One token tells most apart; comparing all of them copies the prompt, at each of an attempt's sequences.
+            and call.prompt_ids[length - 1] == self.token_ids[-1]
             and list(call.prompt_ids[:length]) == self.token_ids
         )
 

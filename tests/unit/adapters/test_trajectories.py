@@ -64,6 +64,19 @@ def test_the_oldest_policy_version_counts() -> None:
     assert sequence.policy_version == 4
 
 
+def test_a_call_that_continues_nothing_is_told_without_copying_its_prompt() -> None:
+    class Counted(list[int]):
+        copies = 0
+
+        def __getitem__(self, place):  # type: ignore[no-untyped-def]
+            Counted.copies += isinstance(place, slice)
+            return super().__getitem__(place)
+
+    apart = [triplet(Counted([1] * 10 + [index] * 10 * (index + 1)), [99]) for index in range(20)]
+    assert len(trajectories_from_triplets(apart)) == 20
+    assert Counted.copies == 0
+
+
 @given(
     st.lists(
         st.tuples(
