@@ -15,13 +15,14 @@ from agl.types import Trajectory, Triplet
 class _Growing:
     """A sequence that may still be continued."""
 
-    def __init__(self, first: Triplet) -> None:
+    def __init__(self, first: Triplet, number: int) -> None:
         self.agent, self.temperature, self.rollout_id = first.agent, first.temperature, first.rollout_id
         self.token_ids = [*first.prompt_ids, *first.response_ids]
         self.loss_mask = [0] * len(first.prompt_ids) + [1] * len(first.response_ids)
         self.logprobs = [0.0] * len(first.prompt_ids) + [*first.response_logprobs]
         self.call_ends = [len(self.token_ids)]
         self.call_rewards = [first.reward]
+        self.call_numbers = [number]
         self.policy_version = first.policy_version
         self.finish_reason = first.finish_reason
 
@@ -36,13 +37,14 @@ class _Growing:
             and list(call.prompt_ids[:length]) == self.token_ids
         )
 
-    def append(self, call: Triplet) -> None:
+    def append(self, call: Triplet, number: int) -> None:
         between = call.prompt_ids[len(self.token_ids) :]
         self.token_ids += [*between, *call.response_ids]
         self.loss_mask += [0] * len(between) + [1] * len(call.response_ids)
         self.logprobs += [0.0] * len(between) + [*call.response_logprobs]
         self.call_ends.append(len(self.token_ids))
         self.call_rewards.append(call.reward)
+        self.call_numbers.append(number)
         self.policy_version = min(self.policy_version, call.policy_version)
         self.finish_reason = call.finish_reason
 
@@ -57,6 +59,7 @@ class _Growing:
             policy_version=self.policy_version,
             call_ends=self.call_ends,
             call_rewards=self.call_rewards,
+            call_numbers=self.call_numbers,
             truncated=self.finish_reason == "length",
         )
 
@@ -67,10 +70,10 @@ def trajectories_from_triplets(triplets: Sequence[Triplet]) -> list[Trajectory]:
     Sequences come in the order of their first call. A call that could continue several goes to the longest.
     """
     growing: list[_Growing] = []
-    for call in triplets:
+    for number, call in enumerate(triplets):
         fitting = [sequence for sequence in growing if sequence.continues_in(call)]
         if fitting:
-            max(fitting, key=lambda sequence: len(sequence.token_ids)).append(call)
+            max(fitting, key=lambda sequence: len(sequence.token_ids)).append(call, number)
         else:
-            growing.append(_Growing(call))
+            growing.append(_Growing(call, number))
     return [sequence.done() for sequence in growing]

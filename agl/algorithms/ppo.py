@@ -68,73 +68,80 @@ class PPO(OnPolicyAlgorithm):
         credited = whitened(advantages) if self.whiten else advantages
         samples = [
             sample
-            for rollout, steps, targets in zip(rollouts, credited, returns, strict=True)
-            for sample in _samples(rollout, steps, targets, value_of)
+            for rollout, episode, steps, targets in zip(rollouts, episodes, credited, returns, strict=True)
+            for sample in _samples(rollout, episode.places, steps, targets, value_of)
         ]
         return samples, _explained(returns, [episode.values for episode in episodes])
 
 
 @dataclass(frozen=True, slots=True)
 class _Episode:
-    """The sampled tokens of one rollout as steps."""
+    """The sampled tokens of one rollout as steps; ``places`` says of each which sequence and position it has."""
 
+    places: list[tuple[int, int]]
     rewards: list[float]
     values: list[float]
 
     @classmethod
     def of(cls, rollout: SampledRollout, value_of: dict[int, list[float]], *, call_rewards: bool) -> _Episode:
-        rewards: list[float] = []
-        values: list[float] = []
-        for trajectory in rollout.trajectories:
-            positions = _sampled(trajectory)
-            all_values = value_of[id(trajectory)]
-            values += [all_values[position] for position in positions]
-            steps = [0.0] * len(positions)
-            if call_rewards:
-                step_of = {position: step for step, position in enumerate(positions)}
+        places = _places(rollout.trajectories)
+        values_of_sequence = [value_of[id(trajectory)] for trajectory in rollout.trajectories]
+        rewards = [0.0] * len(places)
+        if call_rewards:
+            step_of = {place: step for step, place in enumerate(places)}
+            for sequence, trajectory in enumerate(rollout.trajectories):
                 for end, reward in zip(trajectory.call_ends, trajectory.call_rewards, strict=True):
-                    steps[step_of[end - 1]] += reward or 0.0
-            rewards += steps
-        if not call_rewards and rewards:
-            rewards[-1] += rollout.reward
-        return cls(rewards, values)
+                    rewards[step_of[sequence, end - 1]] += reward or 0.0
+        elif rewards:
+            rewards[-1] = rollout.reward
+        return cls(places, rewards, [values_of_sequence[sequence][position] for sequence, position in places])
 
 
-def _sampled(trajectory: Trajectory) -> list[int]:
-    return [position for position, mask in enumerate(trajectory.loss_mask) if mask]
+def _places(trajectories: Sequence[Trajectory]) -> list[tuple[int, int]]:
+    """Sequence and position of every sampled token, call after call as the agent made them."""
+    calls: list[tuple[int, int, int, int]] = []
+    for sequence, trajectory in enumerate(trajectories):
+        numbers = trajectory.call_numbers or [0] * len(trajectory.call_ends)
+        begins = [0, *trajectory.call_ends[:-1]]
+        calls += [
+            (number, sequence, begin, end)
+            for number, begin, end in zip(numbers, begins, trajectory.call_ends, strict=True)
+        ]
+    return [
+        (sequence, position)
+        for _, sequence, begin, end in sorted(calls)
+        for position in range(begin, end)
+        if trajectories[sequence].loss_mask[position]
+    ]
 
 
 def _samples(
     rollout: SampledRollout,
+    places: Sequence[tuple[int, int]],
     advantages: Sequence[float],
     returns: Sequence[float],
     value_of: dict[int, list[float]],
 ) -> list[TrainingSample]:
     """Lay the rollout's steps back over its sequences."""
-    samples: list[TrainingSample] = []
-    start = 0
-    for trajectory in rollout.trajectories:
-        positions = _sampled(trajectory)
-        length = len(trajectory.token_ids)
-        credit, targets = [0.0] * length, [0.0] * length
-        for offset, position in enumerate(positions):
-            credit[position] = advantages[start + offset]
-            targets[position] = returns[start + offset]
-        start += len(positions)
-        samples.append(
-            TrainingSample(
-                rollout_id=rollout.rollout_id,
-                token_ids=trajectory.token_ids,
-                loss_mask=trajectory.loss_mask,
-                old_logprobs=trajectory.logprobs,
-                advantages=credit,
-                temperature=trajectory.temperature,
-                policy_version=trajectory.policy_version,
-                returns=targets,
-                old_values=value_of[id(trajectory)],
-            )
+    credit = [[0.0] * len(trajectory.token_ids) for trajectory in rollout.trajectories]
+    targets = [[0.0] * len(trajectory.token_ids) for trajectory in rollout.trajectories]
+    for (sequence, position), advantage, target in zip(places, advantages, returns, strict=True):
+        credit[sequence][position] = advantage
+        targets[sequence][position] = target
+    return [
+        TrainingSample(
+            rollout_id=rollout.rollout_id,
+            token_ids=trajectory.token_ids,
+            loss_mask=trajectory.loss_mask,
+            old_logprobs=trajectory.logprobs,
+            advantages=credit[sequence],
+            temperature=trajectory.temperature,
+            policy_version=trajectory.policy_version,
+            returns=targets[sequence],
+            old_values=value_of[id(trajectory)],
         )
-    return samples
+        for sequence, trajectory in enumerate(rollout.trajectories)
+    ]
 
 
 def _explained(returns: Sequence[Sequence[float]], values: Sequence[Sequence[float]]) -> dict[str, float]:

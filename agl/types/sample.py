@@ -50,6 +50,10 @@ class Trajectory:
     """Of the oldest call merged, so that staleness is never understated."""
     call_ends: Sequence[int]
     call_rewards: Sequence[float | None]
+    call_numbers: Sequence[int] = ()
+    """Where each merged call stands among all calls of the attempt, whose sequences may alternate; empty is one
+    sequence behind the other.
+    """
     truncated: bool = False
     """The last call stopped at its token limit."""
 

@@ -14,7 +14,11 @@ from agl.types import PolicyLoss, PolicyWeights, TrainingSample, Trajectory, Upd
 
 
 def trajectory(
-    mask: Sequence[int], *, rollout_id: str = "r", rewards: Sequence[float | None] | None = None
+    mask: Sequence[int],
+    *,
+    rollout_id: str = "r",
+    rewards: Sequence[float | None] | None = None,
+    numbers: Sequence[int] = (),
 ) -> Trajectory:
     """A sequence with this mask; token t is 10 + t; a call ends behind each run of ones."""
     ends = [t + 1 for t, bit in enumerate(mask) if bit and (t + 1 == len(mask) or not mask[t + 1])]
@@ -28,6 +32,7 @@ def trajectory(
         policy_version=2,
         call_ends=ends,
         call_rewards=list(rewards) if rewards else [None] * len(ends),
+        call_numbers=numbers,
     )
 
 

@@ -56,7 +56,9 @@ def test_agents_and_temperatures_are_not_mixed() -> None:
 
 def test_interleaved_conversations_are_kept_apart() -> None:
     calls = [triplet([1], [2]), triplet([7], [8]), triplet([1, 2, 5], [3]), triplet([7, 8, 5], [9])]
-    assert [list(s.token_ids) for s in trajectories_from_triplets(calls)] == [[1, 2, 5, 3], [7, 8, 5, 9]]
+    sequences = trajectories_from_triplets(calls)
+    assert [list(s.token_ids) for s in sequences] == [[1, 2, 5, 3], [7, 8, 5, 9]]
+    assert [list(s.call_numbers) for s in sequences] == [[0, 2], [1, 3]]
 
 
 def test_the_oldest_policy_version_counts() -> None:

@@ -29,6 +29,20 @@ async def test_a_rollout_of_several_sequences_is_one_episode() -> None:
     ]
 
 
+async def test_alternating_sequences_are_credited_in_the_order_of_their_calls() -> None:
+    # A planner (calls 0 and 2) asks a helper (call 1): tokens in time are planner, helper, helper, planner. With gamma
+    # .5 and the reward 1 at the end they get .125, .25, .5 and 1.
+    planner, helper = trajectory([0, 1, 0, 1], numbers=[0, 2]), trajectory([0, 1, 1], numbers=[1])
+    rollout = SampledRollout(rollout_id="r", group_id="g", reward=1.0, trajectories=[planner, helper])
+    samples, _ = await PPO(gamma=0.5, gae_lambda=1.0, whiten=False).credit(
+        batch_of([rollout]), ConstantCritic()
+    )
+    assert [list(sample.advantages) for sample in samples] == [
+        pytest.approx([0, 0.125, 0, 1.0]),
+        pytest.approx([0, 0.25, 0.5]),
+    ]
+
+
 async def test_the_critic_is_the_baseline() -> None:
     # gamma 1, lambda 1: advantage = reward - value at every step; returns = reward
     batch = batch_of([sampled("r", "g", 1.0, [0, 1, 1])])
