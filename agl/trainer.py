@@ -74,6 +74,7 @@ class Trainer:
         self.agent, self.data, self.algorithm = as_agent(agent), data, algorithm
         self.inference = inference or _engine_for(policy)
         self.learner = learner or (_learner_for(policy, algorithm) if algorithm.needs_learner else None)
+        algorithm.check(self.learner, trainable=self.inference.trainable)
         self.run_dir, self.name, self.seed = Path(run_dir), name, seed
         self.store = store or SqliteLightningStore(str(self.run_dir / "store.sqlite"))
         self.runner, self.proxy = runner or InlineRunners(), proxy or LLMProxy()

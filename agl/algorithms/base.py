@@ -73,6 +73,14 @@ class Algorithm(Protocol):
         """Whether it moves weights."""
         ...
 
+    def check(self, learner: Learner | None, *, trainable: bool) -> None:
+        """Refuse, before anything starts, parts that it cannot work with; ``trainable`` is the engine's word.
+
+        Raises:
+            ConfigError: the message names the setting.
+        """
+        ...
+
     async def run(self, context: RunContext) -> RunResult:
         """Improve the agent; cancelling the task stops the run where it is, resumable.
 

@@ -11,6 +11,7 @@ from agl.algorithms.sampling import rollout_seed
 from agl.errors import ConfigError
 from agl.evaluation.counts import RolloutCounts
 from agl.evaluation.evaluate import Evaluation, evaluate
+from agl.learners.base import Learner
 from agl.metrics.base import Progress
 from agl.types import RolloutConfig
 
@@ -41,6 +42,9 @@ class Baseline:
     def needs_learner(self) -> bool:
         """It moves no weights."""
         return False
+
+    def check(self, learner: Learner | None, *, trainable: bool) -> None:
+        """Accept everything: it asks for answers only."""
 
     async def run(self, context: RunContext) -> RunResult:
         """Evaluate at each temperature; ``before`` and ``after`` are the same."""

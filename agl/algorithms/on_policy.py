@@ -89,9 +89,19 @@ class OnPolicyAlgorithm(ABC):
             "epochs",
             "save_every",
             "keep_checkpoints",
+            "max_attempts",
         ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        for name in ("rollout_timeout_seconds", "unresponsive_seconds", "clip_low", "clip_high"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}={getattr(self, name)} must be above 0")
+        if self.minibatch_rollouts is not None and self.minibatch_rollouts < 1:
+            raise ConfigError(
+                f"minibatch_rollouts={self.minibatch_rollouts} must be at least 1, or null for all"
+            )
+        if self.kl_coef < 0:
+            raise ConfigError(f"kl_coef={self.kl_coef} must not be negative")
         if self.evaluate_every < 0:
             raise ConfigError(f"evaluate_every={self.evaluate_every} must be 0 (only first and last) or more")
         if self.temperature <= 0:
@@ -103,6 +113,20 @@ class OnPolicyAlgorithm(ABC):
     def needs_learner(self) -> bool:
         """Whether it moves weights."""
         return True
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether ``credit`` asks the learner for values."""
+        return False
+
+    def check(self, learner: Learner | None, *, trainable: bool) -> None:
+        """Refuse parts that cannot train the policy with this loss."""
+        if learner is None or not trainable:
+            raise ConfigError(
+                f"algorithm {type(self).__name__} moves weights: it needs a learner and an engine that takes"
+                " new weights (learner=torch inference=transformers)"
+            )
+        learner.check(self.loss(), needs_values=self.needs_values)
 
     @abstractmethod
     async def credit(self, batch: Batch, learner: Learner) -> tuple[list[TrainingSample], dict[str, float]]:
@@ -121,13 +145,9 @@ class OnPolicyAlgorithm(ABC):
 
     async def run(self, context: RunContext) -> RunResult:
         """Improve the policy on the training tasks."""
-        learner = context.learner
-        if learner is None or not context.policy.trainable:
-            raise ConfigError(
-                f"algorithm {type(self).__name__} moves weights: it needs a learner and an engine that takes"
-                " new weights (learner=torch inference=transformers)"
-            )
-        return await _Loop(settings=self, context=context, learner=learner).run()
+        self.check(context.learner, trainable=context.policy.trainable)
+        assert context.learner is not None
+        return await _Loop(settings=self, context=context, learner=context.learner).run()
 
     def rollout_config(self) -> RolloutConfig:
         """Limits of each rollout; only lost workers lead to another attempt, an agent's own error does not."""

@@ -45,6 +45,15 @@ class PPO(OnPolicyAlgorithm):
         for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be between 0 and 1")
+        if self.value_coef < 0:
+            raise ConfigError(f"value_coef={self.value_coef} must not be negative")
+        if self.value_clip is not None and not self.value_clip > 0:
+            raise ConfigError(f"value_clip={self.value_clip} must be above 0, or null for none")
+
+    @property
+    def needs_values(self) -> bool:
+        """The critic is the baseline."""
+        return True
 
     def loss(self) -> PolicyLoss:
         """The clipped surrogate and the critic's loss."""

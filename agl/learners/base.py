@@ -23,6 +23,14 @@ class Learner(AbstractAsyncContextManager["Learner"], Protocol):
         """How many ``update`` calls have changed the weights."""
         ...
 
+    def check(self, loss: PolicyLoss, *, needs_values: bool) -> None:
+        """Refuse, also before it is entered, a loss or a call of ``values`` that this learner is not built for.
+
+        Raises:
+            ConfigError: the message names the setting.
+        """
+        ...
+
     async def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
         """Return the current policy's logprob of every token, under each trajectory's temperature.
 

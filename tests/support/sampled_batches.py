@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from agl.algorithms.sampling import Batch, SampledRollout
+from agl.errors import ConfigError
 from agl.evaluation.counts import RolloutCounts
 from agl.types import PolicyLoss, PolicyWeights, TrainingSample, Trajectory, UpdateReport
 
@@ -59,8 +60,9 @@ def batch_of(*groups: list[SampledRollout]) -> Batch:
 class ConstantCritic:
     """A learner whose critic says the same everywhere, and whose updates only count."""
 
-    def __init__(self, value: float = 0.0) -> None:
+    def __init__(self, value: float = 0.0, *, lacks: Literal["critic", "reference"] | None = None) -> None:
         self.value = value
+        self.lacks = lacks
         self.policy_version = 0
         self.updates: list[tuple[Sequence[TrainingSample], PolicyLoss]] = []
 
@@ -71,6 +73,10 @@ class ConstantCritic:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return None
+
+    def check(self, loss: PolicyLoss, *, needs_values: bool) -> None:
+        if (needs_values and self.lacks == "critic") or (loss.kl_coef and self.lacks == "reference"):
+            raise ConfigError(f"there is no {self.lacks}")
 
     async def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
         return [list(one.logprobs) for one in trajectories]

@@ -174,6 +174,19 @@ class TorchLearner:
         """How many ``update`` calls have changed the weights; 0 while the learner is not open."""
         return 0 if self._loaded is None else self._loaded.policy_version
 
+    def check(self, loss: PolicyLoss, *, needs_values: bool) -> None:
+        """Refuse a loss, or the need of values, that these settings do not provide for.
+
+        Raises:
+            ConfigError: the message names the setting.
+        """
+        if loss.kl_coef and not self._reference:
+            raise ConfigError(
+                f"algorithm.kl_coef={loss.kl_coef} needs a frozen reference: set learner.reference=true"
+            )
+        if needs_values and self._critic == "none":
+            raise ConfigError("the algorithm needs values, but learner.critic=none: set it to head or model")
+
     async def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
         """Return the current policy's logprob of every token, under each trajectory's temperature.
 

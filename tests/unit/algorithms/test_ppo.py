@@ -83,7 +83,22 @@ async def test_an_iteration_without_usable_rollouts_has_no_samples() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"gamma": 1.5}, {"gae_lambda": -0.1}, {"iterations": 0}, {"temperature": 0.0}]
+    "settings",
+    [
+        {"gamma": 1.5},
+        {"gae_lambda": -0.1},
+        {"value_clip": 0.0},
+        {"value_coef": -1.0},
+        {"iterations": 0},
+        {"temperature": 0.0},
+        {"minibatch_rollouts": 0},
+        {"max_attempts": 0},
+        {"rollout_timeout_seconds": 0.0},
+        {"unresponsive_seconds": -1.0},
+        {"clip_low": -0.2},
+        {"clip_high": 0.0},
+        {"kl_coef": -0.1},
+    ],
 )
 def test_impossible_settings_are_refused_by_name(settings: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):

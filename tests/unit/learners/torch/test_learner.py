@@ -313,6 +313,16 @@ def test_a_wrong_setting_is_named_before_anything_starts(policy: Policy, setting
         TorchLearner(policy, **settings)
 
 
+def test_what_it_is_not_built_for_is_refused_before_it_is_entered(policy: Policy) -> None:
+    learner = TorchLearner(policy)
+    learner.check(PolicyLoss(), needs_values=False)
+    with pytest.raises(ConfigError, match=r"algorithm\.kl_coef=0\.1 .*learner\.reference=true"):
+        learner.check(PolicyLoss(kl_coef=0.1), needs_values=False)
+    with pytest.raises(ConfigError, match=r"learner\.critic=none"):
+        learner.check(PolicyLoss(), needs_values=True)
+    TorchLearner(policy, critic="head", reference=True).check(PolicyLoss(kl_coef=0.1), needs_values=True)
+
+
 async def test_bfloat16_on_a_cpu_is_refused(opened: Make) -> None:
     with pytest.raises(ConfigError, match=r"learner\.mixed_precision=bfloat16 is for GPUs"):
         async with opened(mixed_precision="bfloat16"):
