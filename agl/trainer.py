@@ -28,7 +28,7 @@ from agl.proxy import LLMProxy
 from agl.runners.inline import InlineRunners
 from agl.store.base import LightningStore
 from agl.store.sqlite import SqliteLightningStore
-from agl.types import Json, Mode, Policy, RunStatus
+from agl.types import Json, Mode, Policy, RolloutQuery, RunStatus
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ class Trainer:
             settings: the resolved settings, secrets masked, for the run's record.
 
         Raises:
+            ConfigError: the data is at fault, or there is a run in ``run_dir`` and ``resume`` is not set.
             RunStoppedError: going on makes no sense; the message names the first cause.
         """
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -96,11 +97,19 @@ class Trainer:
     async def fit_async(self, *, resume: bool = False, settings: Mapping[str, Any] | None = None) -> Outcome:
         """The same inside a running event loop."""
         train_tasks, val_tasks = _tasks(self.data, "train"), _tasks(self.data, "val")
+        if self.algorithm.needs_learner and not train_tasks:
+            raise ConfigError("data: there are no training tasks")
         self.run_dir.mkdir(parents=True, exist_ok=True)
         run_id = self.run_dir.resolve().name
         async with self.store:
+            if not resume:
+                await self._check_new(run_id)
             await self.store.add_run(
-                name=self.name, run_id=run_id, command="train", settings=settings, git_commit=_git_commit()
+                name=self.name,
+                run_id=run_id,
+                command="train",
+                settings=settings,
+                git_commit=await asyncio.to_thread(_git_commit),
             )
             status: RunStatus = "failed"
             try:
@@ -118,6 +127,14 @@ class Trainer:
                 return outcome
             finally:
                 await asyncio.shield(self.store.update_run(run_id, status=status))
+
+    async def _check_new(self, run_id: str) -> None:
+        """Refuse a run whose rollout ids are taken: the store would answer with what was done before."""
+        if (await self.store.query_rollouts(RolloutQuery(run_id=run_id, limit=1))).items:
+            raise ConfigError(
+                f"run_dir={self.run_dir}: the store holds a run {run_id} already; go on with it (resume=True) or"
+                " choose another folder"
+            )
 
     async def _run(
         self, run_id: str, train_tasks: list[Any], val_tasks: list[Any], *, resume: bool
