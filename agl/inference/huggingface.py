@@ -52,6 +52,8 @@ def load_tokenizer(policy: Policy) -> Any:
     from transformers import AutoTokenizer
 
     check_policy_folder(policy)
+    if not _is_local(policy.path):
+        _ask_hub(policy.path)
     template = _chat_template(policy)
     with _loading(policy, "tokenizer"):
         tokenizer = cast("Any", AutoTokenizer).from_pretrained(
@@ -194,6 +196,28 @@ def _model_folder(policy: Policy) -> Path | None:
     _read_json(folder / "config.json", where)
     _check_weights(folder, where)
     return folder
+
+
+def _ask_hub(name: str) -> None:
+    """Ask the hub once for a model that is not in the local cache; transformers would try again for a minute.
+
+    Raises:
+        ConfigError: it does not answer, or has no such model for us.
+    """
+    import huggingface_hub as hub
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+    # The bases of its error are those of the HTTP library it uses, which differs between versions.
+    unreachable = (OSError, ValueError, *cast("tuple[type[Exception], ...]", HfHubHTTPError.__bases__))
+    where = f"policy.path={name} is no folder here, and {hub.constants.ENDPOINT}"
+    try:
+        if not isinstance(hub.try_to_load_from_cache(name, "config.json"), str):
+            cast("Any", hub).get_hf_file_metadata(hub.hf_hub_url(name, "config.json"))
+    except RepositoryNotFoundError as error:
+        raise ConfigError(f"{where} has no such model, or a private one that HF_TOKEN must open") from error
+    except unreachable as error:
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise ConfigError(f"{where} does not give it: {first}") from error
 
 
 def _location(policy: Policy) -> str:
