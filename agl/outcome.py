@@ -5,6 +5,8 @@ next.
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,10 @@ from agl.store.base import LightningStore
 from agl.types import Rollout
 
 NUM_TRANSCRIPTS = 3
+SETTINGS_FILE = "settings.yaml"
+"""In the folder of a run that the command line began, and can go on with."""
+NO_RECIPE = "train"
+"""The name of a run whose settings name no recipe; a recipe gives a run its own name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,29 +47,33 @@ class Outcome:
         return [*self._results(), *self._samples(), *self._places(), *self._next()]
 
     def _results(self) -> list[str]:
+        result = self.result
+        if not result.after:
+            return ["Held-out reward: not measured, the data has no validation tasks", *self._counters()]
         lines = ["Held-out reward (95% interval)"]
-        for before, after in zip(self.result.before, self.result.after, strict=True):
-            label = (
-                before.name.removeprefix("val/")
-                .replace("reward_greedy", "greedy")
-                .replace("reward", "sampled")
-            )
-            lines.append(
-                f"  {label:8} before {before.reward}   after {after.reward}   {after.reward.num_tasks} tasks"
-            )
-            bad = after.counts.bad
-            if bad:
-                lines.append(
-                    f"           {bad} of {after.counts.enqueued} rollouts gave no reward: not in the mean"
-                )
+        for before, after in zip(result.before, result.after, strict=True):
+            name = before.name.removeprefix("val/")
+            label = name.replace("reward_greedy", "greedy").replace("reward", "sampled")
+            change = f"before {before.reward}   after {after.reward}" if after is not before else after.reward
+            lines.append(f"  {label:8} {change}   {after.reward.num_tasks} tasks")
+            for when, one in {"before": before, "after": after}.items():
+                if one.counts.bad and (one is after or one is not before):
+                    lines.append(
+                        f"           {when}: {one.counts.bad} of {one.counts.enqueued} rollouts gave no reward:"
+                        " not in the mean"
+                    )
+        return [*lines, *self._counters()]
+
+    def _counters(self) -> list[str]:
         counts = self.result.counts
         failed = ", ".join(f"{cause} {count}" for cause, count in counts.failed.most_common()) or "0"
-        lines.append(
-            f"Training rollouts: {counts.enqueued} enqueued = {counts.succeeded} succeeded"
-            f" + {counts.failed.total()} failed + {counts.cancelled} cancelled; failed by cause: {failed};"
-            f" without reward: {counts.without_reward}; without calls: {counts.without_calls}"
+        line = (
+            f"{'Training rollouts' if self.result.policy_dir else 'Rollouts'}: {counts.enqueued} enqueued"
+            f" = {counts.succeeded} succeeded + {counts.failed.total()} failed + {counts.cancelled} cancelled;"
+            f" failed by cause: {failed}; without reward: {counts.without_reward};"
+            f" without calls: {counts.without_calls}; without a sample to learn from: {counts.untrainable}"
         )
-        return [*lines, *(f"Note: {line}" for line in self.result.diagnosis)]
+        return [line, *(f"Note: {note}" for note in self.result.diagnosis)]
 
     def _samples(self) -> list[str]:
         lines: list[str] = []
@@ -83,12 +93,35 @@ class Outcome:
         return [*lines, f"Metrics      {self.run_dir / 'metrics.jsonl'}"]
 
     def _next(self) -> list[str]:
-        lines = ["", "Next", f"  agl train --resume {self.run_dir} algorithm.iterations=...     train on"]
-        if self.result.policy_dir:
-            lines.append(
-                f"  agl train +recipe=... policy.path={self.result.policy_dir}     start from this policy"
-            )
-        return lines
+        policy = self.result.policy_dir
+        if policy is None:
+            return []
+        if not (self.run_dir / SETTINGS_FILE).is_file():
+            return [
+                "",
+                "Next: train on",
+                "  the same Trainer with more algorithm iterations, and fit(resume=True)",
+                "Next: start another run from this policy",
+                f"  policy=Policy(path={str(policy)!r})",
+            ]
+        on = f"algorithm.iterations={2 * self.result.iterations}"
+        recipe = "" if self.name == NO_RECIPE else f"+recipe={self.name} "
+        return [
+            "",
+            "Next: train on",
+            f"  agl train --resume {shlex.quote(str(self.run_dir))} {on}",
+            "Next: start another run from this policy"
+            + ("" if recipe else ", with these further settings of yours"),
+            f"  agl train {recipe}{_override('policy.path', policy)}",
+        ]
+
+
+def _override(name: str, path: Path) -> str:
+    """``name=path`` as the shell and Hydra's grammar read it."""
+    if re.fullmatch(r"[\w./-]+", str(path), re.ASCII):
+        return f"{name}={path}"
+    quoted = str(path).replace("'", r"\'")
+    return shlex.quote(f"{name}='{quoted}'")
 
 
 async def outcome_of(result: RunResult, *, store: LightningStore, run_dir: Path, name: str) -> Outcome:

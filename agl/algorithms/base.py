@@ -50,7 +50,8 @@ class RunResult:
     Args:
         before: evaluations of the policy that the run began with.
         after: the same evaluations of the policy that it ended with, in the same order.
-        counts: of all training rollouts.
+        counts: of all training rollouts; of the evaluations' where nothing is trained.
+        iterations: behind which the policy stands, those of earlier processes of the run included.
         policy_dir: the trained policy as an ordinary Hugging Face folder, or None.
         checkpoint_dir: the newest checkpoint, or None.
         diagnosis: lines on what looked wrong, with what to do.
@@ -59,6 +60,7 @@ class RunResult:
     before: list[Evaluation]
     after: list[Evaluation]
     counts: RolloutCounts
+    iterations: int = 0
     policy_dir: Path | None = None
     checkpoint_dir: Path | None = None
     diagnosis: list[str] = field(default_factory=list[str])

@@ -212,6 +212,7 @@ class _Loop:
             before=before,
             after=after,
             counts=self.state.counts,
+            iterations=self.state.iteration,
             policy_dir=policy_dir,
             checkpoint_dir=newest_checkpoint(self._checkpoint_folder),
             diagnosis=diagnose(self.history),

@@ -27,8 +27,10 @@ class MeanReward:
     num_rewards: int
 
     def __str__(self) -> str:
-        if self.mean is None or self.low is None or self.high is None:
+        if self.mean is None:
             return "no rewards"
+        if self.low is None or self.high is None:
+            return f"{self.mean:.3f}"
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from recorded_spans import call_span
 
@@ -12,7 +14,7 @@ from agl.algorithms.base import RunResult
 from agl.evaluation.counts import RolloutCounts, count_rollouts
 from agl.evaluation.evaluate import Evaluation
 from agl.evaluation.statistics import mean_reward
-from agl.outcome import outcome_of
+from agl.outcome import Outcome, outcome_of
 from agl.store.sqlite import InMemoryLightningStore
 from agl.types import Rollout, RolloutRequest
 from agl.types import attributes as key
@@ -53,12 +55,16 @@ async def evaluation(store: InMemoryLightningStore, prefix: str, rewards: list[f
 
 
 async def test_the_report_has_the_gain_one_improved_transcript_and_the_next_commands(tmp_path: Path) -> None:
-    counts = RolloutCounts(enqueued=9, succeeded=7, failed=Counter({"ValueError": 2}), without_reward=1)
+    counts = RolloutCounts(
+        enqueued=9, succeeded=7, failed=Counter({"ValueError": 2}), without_reward=1, untrainable=3
+    )
+    (tmp_path / "settings.yaml").touch()
     async with InMemoryLightningStore() as store:
         result = RunResult(
             before=[await evaluation(store, "before", [1.0, 0.0, 0.0])],
             after=[await evaluation(store, "after", [1.0, 1.0, 0.0])],
             counts=counts,
+            iterations=40,
             policy_dir=tmp_path / "policy",
             checkpoint_dir=tmp_path / "checkpoints" / "iteration-000001",
             diagnosis=["entropy fell"],
@@ -67,7 +73,7 @@ async def test_the_report_has_the_gain_one_improved_transcript_and_the_next_comm
     text = "\n".join(outcome.lines())
     assert "greedy   before 0.333 [-0.320, 0.987]   after 0.667 [0.013, 1.320]   3 tasks" in text
     assert "9 enqueued = 7 succeeded + 2 failed + 0 cancelled; failed by cause: ValueError 2" in text
-    assert "without reward: 1" in text
+    assert "without reward: 1; without calls: 0; without a sample to learn from: 3" in text
     assert "Note: entropy fell" in text
     assert [sample.title.split(":")[0] for sample in outcome.transcripts] == [
         "Improved",
@@ -76,5 +82,62 @@ async def test_the_report_has_the_gain_one_improved_transcript_and_the_next_comm
     ]
     assert "before answer 1" in text
     assert "after answer 1" in text
-    assert f"agl train --resume {tmp_path}" in text
+    assert outcome.lines()[-4:] == [
+        "Next: train on",
+        f"  agl train --resume {tmp_path} algorithm.iterations=80",
+        "Next: start another run from this policy",
+        f"  agl train +recipe=test policy.path={tmp_path / 'policy'}",
+    ]
+
+
+def ended(run_dir: Path, name: str, **result: Any) -> list[str]:
+    counts = RolloutCounts(enqueued=2, succeeded=2)
+    given = RunResult(**{"before": [], "after": [], "counts": counts, **result})
+    return Outcome(result=given, transcripts=[], run_dir=run_dir, name=name).lines()
+
+
+def test_a_folder_with_a_blank_is_quoted_in_the_commands(tmp_path: Path) -> None:
+    folder = tmp_path / "my run"
+    folder.mkdir()
+    (folder / "settings.yaml").touch()
+    lines = ended(folder, "test", policy_dir=folder / "policy", iterations=1)
+    commands = [shlex.split(line) for line in lines if line.startswith("  agl")]
+    assert commands == [
+        ["agl", "train", "--resume", str(folder), "algorithm.iterations=2"],
+        [
+            "agl",
+            "train",
+            "+recipe=test",
+            f"policy.path='{folder}/policy'",
+        ],  # as Hydra wants a value with a blank
+    ]
+
+
+def test_a_run_from_python_is_told_how_to_go_on_from_python(tmp_path: Path) -> None:
+    text = "\n".join(ended(tmp_path, "train", policy_dir=tmp_path / "policy", iterations=1))
+    assert "agl train" not in text
+    assert "fit(resume=True)" in text
+    assert f"policy=Policy(path='{tmp_path / 'policy'}')" in text
+
+
+def test_a_run_without_a_recipe_is_not_told_to_name_one(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").touch()
+    text = "\n".join(ended(tmp_path, "train", policy_dir=tmp_path / "policy", iterations=1))
+    assert "+recipe" not in text
     assert f"policy.path={tmp_path / 'policy'}" in text
+
+
+async def test_a_run_that_trains_nothing_claims_no_training(tmp_path: Path) -> None:
+    async with InMemoryLightningStore() as store:
+        only = [await evaluation(store, "only", [1.0, 0.0])]
+    lines = ended(tmp_path, "test", before=only, after=only)
+    text = "\n".join(lines)
+    assert "  greedy   0.500 [-0.480, 1.480]   2 tasks" in lines
+    assert "Rollouts: 2 enqueued" in lines[2]
+    assert "train" not in text.replace(str(tmp_path), "").lower()
+
+
+def test_without_validation_tasks_the_report_says_so(tmp_path: Path) -> None:
+    assert ended(tmp_path, "test", policy_dir=tmp_path / "policy", iterations=1)[0] == (
+        "Held-out reward: not measured, the data has no validation tasks"
+    )

@@ -25,7 +25,9 @@ def test_tasks_without_a_reward_are_left_out_not_zero() -> None:
 
 
 def test_one_task_has_no_interval() -> None:
-    assert mean_reward([[0.0, 1.0]]).low is None
+    reward = mean_reward([[0.0, 1.0]])
+    assert reward.low is None
+    assert str(reward) == "0.500"
 
 
 def test_the_interval_covers_the_truth_in_95_of_100_simulated_clustered_data_sets() -> None:
