@@ -75,6 +75,7 @@ class Baseline:
             id_prefix=prefix,
             resources_id=await context.policy.resources_id(f"val-{label}", sampling),
             seed=rollout_seed(context.seed, label),
+            sampling=sampling,
             run_id=context.run_id,
             repeats=self.repeats,
             config=RolloutConfig(

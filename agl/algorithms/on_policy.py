@@ -20,7 +20,14 @@ from agl.algorithms.base import RunContext, RunResult
 from agl.algorithms.checkpoints import LoopState, load_checkpoint, newest_checkpoint, save_checkpoint
 from agl.algorithms.diagnosis import diagnose
 from agl.algorithms.preflight import preflight
-from agl.algorithms.sampling import Batch, GroupRequest, check_bad_fraction, rollout_seed, sample_groups
+from agl.algorithms.sampling import (
+    Batch,
+    GroupRequest,
+    bad_ones_run_again,
+    check_bad_fraction,
+    rollout_seed,
+    sample_groups,
+)
 from agl.data import tasks_of_iteration
 from agl.errors import ConfigError
 from agl.evaluation.counts import RolloutCounts
@@ -300,10 +307,12 @@ class _Loop:
             run_id=context.run_id,
             resources_id=await context.policy.resources_id("train", settings.train_sampling()),
             seed=context.seed,
+            sampling=settings.train_sampling(),
             config=settings.rollout_config(),
             on_progress=lambda done, total: self._progress("sampling", iteration, done, total),
         )
-        check_bad_fraction(batch, rollouts, max_bad_fraction=settings.max_bad_fraction)
+        async with bad_ones_run_again(context.store, batch, rollouts):
+            check_bad_fraction(batch, rollouts, max_bad_fraction=settings.max_bad_fraction)
         return batch
 
     def _evaluated(self, iteration: int) -> bool:
@@ -326,6 +335,7 @@ class _Loop:
                     id_prefix=prefix,
                     resources_id=await context.policy.resources_id(f"val-{label}", sampling),
                     seed=rollout_seed(context.seed, prefix.removeprefix(context.run_id)),
+                    sampling=sampling,
                     run_id=context.run_id,
                     config=self.settings.rollout_config(),
                     on_progress=lambda done, total: self._progress("evaluating", iteration, done, total),

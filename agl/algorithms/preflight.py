@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agl.algorithms.base import RunContext
-from agl.algorithms.sampling import GroupRequest, sample_groups
+from agl.algorithms.sampling import Batch, GroupRequest, bad_ones_run_again, sample_groups
 from agl.errors import RunStoppedError
 from agl.evaluation.counts import first_cause
-from agl.types import RolloutConfig
+from agl.types import Rollout, RolloutConfig
 
 NUM_TASKS = 4
 """An agent may fail on some tasks; it should not on the first four."""
@@ -39,9 +39,23 @@ async def preflight(
         run_id=context.run_id,
         resources_id=await context.policy.resources_id("preflight", sampling),
         seed=context.seed,
+        sampling=sampling,
         config=config,
         on_progress=on_progress,
     )
+    async with bad_ones_run_again(context.store, batch, rollouts):
+        _check(batch, rollouts)
+    num_good = sum(rollout.status == "succeeded" for rollout in rollouts)
+    first = batch.rollouts[0]
+    failed = f", {batch.counts.failed.total()} of {len(rollouts)} failed" if batch.counts.failed else ""
+    context.metrics.note(
+        f"preflight: {batch.num_calls} calls in {num_good} rollouts, {batch.num_exact} with exact ids,"
+        f" first reward {first.reward:g},"
+        f" {sum(len(r.trajectories) for r in batch.rollouts)} sequences after merging{failed}"
+    )
+
+
+def _check(batch: Batch, rollouts: Sequence[Rollout]) -> None:
     succeeded = [rollout for rollout in rollouts if rollout.status == "succeeded"]
     if not succeeded:
         raise RunStoppedError(
@@ -59,10 +73,3 @@ async def preflight(
         raise RunStoppedError(
             f"preflight: no call has exact token ids to learn from: {causes or 'nothing recorded'}"
         )
-    first = batch.rollouts[0]
-    failed = f", {batch.counts.failed.total()} of {len(rollouts)} failed" if batch.counts.failed else ""
-    context.metrics.note(
-        f"preflight: {batch.num_calls} calls in {len(succeeded)} rollouts, {batch.num_exact} with exact ids,"
-        f" first reward {first.reward:g},"
-        f" {sum(len(r.trajectories) for r in batch.rollouts)} sequences after merging{failed}"
-    )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from agl.adapters.trace import AdaptedAttempt, TracerTraceToTriplet
 from agl.errors import RunStoppedError
 from agl.evaluation.counts import RolloutCounts, count_rollouts, first_cause
-from agl.evaluation.rollouts import run_rollouts, spans_of_rollout
+from agl.evaluation.rollouts import run_rollouts, set_aside, spans_of_rollout
 from agl.store.base import LightningStore
 from agl.types import Json, Rollout, RolloutConfig, RolloutRequest, Trajectory
 
@@ -79,10 +81,14 @@ async def sample_groups(
     run_id: str,
     resources_id: str,
     seed: int,
+    sampling: Mapping[str, Any] | None = None,
     config: RolloutConfig,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> tuple[Batch, list[Rollout]]:
-    """Run every group's rollouts and adapt their spans; the second part is every rollout as it ended."""
+    """Run every group's rollouts and adapt their spans; the second part is every rollout as it ended.
+
+    ``sampling`` are the request parameters in the resources.
+    """
     requests = [
         RolloutRequest(
             task=group.task,
@@ -92,7 +98,10 @@ async def sample_groups(
             group_id=group.group_id,
             resources_id=resources_id,
             config=config,
-            metadata={"seed": rollout_seed(seed, f"{group.group_id.removeprefix(run_id)}-{member}")},
+            metadata={
+                "seed": rollout_seed(seed, f"{group.group_id.removeprefix(run_id)}-{member}"),
+                "sampling": dict(sampling or {}),
+            },
         )
         for group in groups
         for member in range(group_size)
@@ -132,6 +141,22 @@ def _batch(
         num_calls=sum(attempt.num_calls for attempt in adapted.values()),
         num_exact=sum(attempt.num_exact for attempt in adapted.values()),
     )
+
+
+@asynccontextmanager
+async def bad_ones_run_again(
+    store: LightningStore, batch: Batch, rollouts: Sequence[Rollout]
+) -> AsyncGenerator[None]:
+    """When the block stops the run, let the resumed run try again what gave nothing to learn from.
+
+    Else a run that a broken service or agent stopped would find the same failures in the store for ever.
+    """
+    try:
+        yield
+    except RunStoppedError:
+        usable = {rollout.rollout_id for rollout in batch.rollouts}
+        await set_aside(store, [rollout for rollout in rollouts if rollout.rollout_id not in usable])
+        raise
 
 
 def check_bad_fraction(batch: Batch, rollouts: Sequence[Rollout], *, max_bad_fraction: float) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from agl.evaluation.counts import RolloutCounts, count_rollouts
 from agl.evaluation.rollouts import run_rollouts
@@ -42,6 +43,7 @@ async def evaluate(
     id_prefix: str,
     resources_id: str,
     seed: int,
+    sampling: Mapping[str, Any] | None = None,
     run_id: str | None = None,
     mode: Mode = "val",
     repeats: int = 1,
@@ -50,7 +52,8 @@ async def evaluate(
 ) -> Evaluation:
     """Run every task ``repeats`` times and return the rewards.
 
-    ``id_prefix`` makes the rollout ids, so that a repeated evaluation is answered from the store.
+    ``id_prefix`` makes the rollout ids, so that a repeated evaluation is answered from the store, as long as tasks,
+    seed and ``sampling`` (the request parameters in the resources) are the same.
     """
     requests = [
         RolloutRequest(
@@ -61,7 +64,7 @@ async def evaluate(
             group_id=f"{id_prefix}-{index}",
             resources_id=resources_id,
             config=config or RolloutConfig(),
-            metadata={"seed": seed + index * repeats + repeat},
+            metadata={"seed": seed + index * repeats + repeat, "sampling": dict(sampling or {})},
         )
         for index, task in enumerate(tasks)
         for repeat in range(repeats)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from agl.errors import ConflictError
 from agl.store.base import LightningStore
 from agl.store.paging import iter_rollouts, iter_spans
-from agl.types import Rollout, RolloutQuery, RolloutRequest, Span, SpanQuery
+from agl.types import Json, Rollout, RolloutQuery, RolloutRequest, Span, SpanQuery
 
 PROGRESS_SECONDS = 1.0
 """How often a wait tells how far it is; the wait itself is woken by the store."""
 TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
 ABANDONED = "abandoned"
-"""In the metadata of a rollout that an ended process of the run left open."""
+"""In the metadata of a rollout that is to be run again: an ended process left it open, or it was set aside."""
 
 
 async def run_rollouts(
@@ -24,7 +27,8 @@ async def run_rollouts(
     """Enqueue, wait until every rollout is terminal, and return them in the order of the requests.
 
     Requests carry their rollout ids, so that a resumed run gets back what is already done and runs only the rest. What
-    was abandoned is asked for again, under the id with ``-again`` behind it.
+    was abandoned, or asked for with another task or other metadata (settings may change on resume), is run again under
+    the id with ``-again`` behind it.
     """
     rollouts = await _enqueue(store, requests)
     finished = {rollout.rollout_id: rollout for rollout in rollouts if rollout.status in TERMINAL}
@@ -39,19 +43,28 @@ async def run_rollouts(
 
 async def _enqueue(store: LightningStore, requests: Sequence[RolloutRequest]) -> list[Rollout]:
     rollouts = await store.enqueue_many_rollouts(requests)
-    abandoned = [
-        index
-        for index, rollout in enumerate(rollouts)
-        if ABANDONED in rollout.metadata and rollout.status == "cancelled"
-    ]
-    if abandoned:
+    unanswered = [index for index, rollout in enumerate(rollouts) if not _answers(rollout, requests[index])]
+    if unanswered:
         again = [
             requests[index].model_copy(update={"rollout_id": f"{requests[index].rollout_id}-again"})
-            for index in abandoned
+            for index in unanswered
         ]
-        for index, rollout in zip(abandoned, await _enqueue(store, again), strict=True):
+        for index, rollout in zip(unanswered, await _enqueue(store, again), strict=True):
             rollouts[index] = rollout
     return rollouts
+
+
+def _answers(rollout: Rollout, request: RolloutRequest) -> bool:
+    """Whether the rollout that the store has under the request's id is what is asked for."""
+    if ABANDONED in rollout.metadata and rollout.status in TERMINAL:
+        return False
+    asked = {name: rollout.metadata.get(name) for name in request.metadata}
+    return _same_json(asked, request.metadata) and _same_json(rollout.task, request.task)
+
+
+def _same_json(stored: Json, given: Json) -> bool:
+    """Whether a value read from the store is the one that was given to it: there tuples are lists, and keys text."""
+    return stored == given or stored == json.loads(json.dumps(given))
 
 
 async def abandon_rollouts(store: LightningStore, *, run_id: str) -> int:
@@ -63,9 +76,16 @@ async def abandon_rollouts(store: LightningStore, *, run_id: str) -> int:
     query = RolloutQuery(run_id=run_id, status=("pending", "requeuing", "preparing", "running"))
     left = [rollout async for rollout in iter_rollouts(store, query)]
     for rollout in left:
-        await store.update_rollout(rollout.rollout_id, metadata={**rollout.metadata, ABANDONED: True})
-        await store.cancel_rollout(rollout.rollout_id)
+        await set_aside(store, [rollout])
+        with suppress(ConflictError):  # a time limit was faster
+            await store.cancel_rollout(rollout.rollout_id)
     return len(left)
+
+
+async def set_aside(store: LightningStore, rollouts: Sequence[Rollout]) -> None:
+    """Let ``run_rollouts`` run these again when they are asked for the next time."""
+    for rollout in rollouts:
+        await store.update_rollout(rollout.rollout_id, metadata={**rollout.metadata, ABANDONED: True})
 
 
 async def spans_of_rollout(store: LightningStore, rollout_id: str) -> list[Span]:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from fake_engine import CountingEngine
 from sampled_batches import ConstantCritic
@@ -74,7 +75,7 @@ async def context_of(
             store=store,
             proxy_url="http://127.0.0.1:1",
             run_id="run",
-            new_id=lambda: "session",
+            new_id=lambda: uuid4().hex,
         ),
         learner=learner,
         metrics=MetricLogger([notebook]),

@@ -177,6 +177,52 @@ async def test_mostly_bad_rollouts_stop_the_run(tmp_path: Path) -> None:
         assert learner.updates == []
 
 
+@pytest.mark.parametrize("where", ["-i1-", "-preflight-"])
+async def test_a_run_that_a_broken_service_stopped_goes_on_when_it_works_again(
+    where: str, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "store.sqlite")
+
+    def without_service(claim: AttemptedRollout) -> Script:
+        return Script(error="ConnectionError") if where in claim.rollout.rollout_id else reward_by_seed(claim)
+
+    async with (
+        SqliteLightningStore(path) as store,
+        context_of(store, tmp_path, without_service) as (context, _, _, _),
+    ):
+        with pytest.raises(RunStoppedError, match="ConnectionError"):
+            await PPO(**SMALL).run(context)  # type: ignore[arg-type]
+    async with (
+        SqliteLightningStore(path) as store,
+        context_of(store, tmp_path, reward_by_seed, resume=True) as (context, _, _, _),
+    ):
+        result = await PPO(**SMALL).run(context)  # type: ignore[arg-type]
+    assert (result.counts.enqueued, result.counts.succeeded) == (12, 12)
+
+
+async def test_a_run_resumed_with_other_sampling_measures_before_and_after_alike(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.sqlite")
+    for max_tokens in (16, 32):
+        async with (
+            SqliteLightningStore(path) as store,
+            context_of(store, tmp_path, reward_by_seed, resume=max_tokens == 32) as (context, _, _, _),
+        ):
+            result = await PPO(**{**SMALL, "max_tokens": max_tokens}).run(context)  # type: ignore[arg-type]
+            evaluated = [
+                rollout
+                for one in (*result.before, *result.after)
+                for group in one.rollouts
+                for rollout in group
+            ]
+            limits = set()
+            for rollout in evaluated:
+                assert rollout.resources_id is not None
+                llm = (await store.get_resources_by_id(rollout.resources_id)).resources["llm"]
+                assert isinstance(llm, ProxyLLM)
+                limits.add((rollout.rollout_id.split("-")[1], llm.policy_version, llm.sampling["max_tokens"]))
+    assert limits == {("e0", 0, 32), ("e3", 3, 32)}
+
+
 async def test_an_iteration_whose_groups_teach_nothing_leaves_the_weights(tmp_path: Path) -> None:
     async with (
         InMemoryLightningStore() as store,

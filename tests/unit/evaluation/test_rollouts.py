@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from scripted_worker import Script, scripted_worker
 
-from agl.evaluation.rollouts import abandon_rollouts, run_rollouts, spans_of_rollout
+from agl.evaluation.rollouts import abandon_rollouts, run_rollouts, set_aside, spans_of_rollout
 from agl.store.sqlite import InMemoryLightningStore
-from agl.types import RolloutRequest
+from agl.types import ErrorInfo, Rollout, RolloutRequest
 
 
 def requests(number: int, **fields: object) -> list[RolloutRequest]:
@@ -53,6 +55,59 @@ async def test_what_an_ended_process_left_open_is_run_again_when_its_turn_comes(
     assert [rollout.status for rollout in done] == ["succeeded", "succeeded"]
     assert [rollout.rollout_id for rollout in done] == ["r0-again-again", "r1-again"]
     assert [rollout.reward for rollout in done] == [0.0, 1.0]
+
+
+async def test_a_time_limit_that_ends_a_rollout_while_it_is_abandoned_is_no_error() -> None:
+    class EndsItself(InMemoryLightningStore):
+        async def update_rollout(self, rollout_id: str, **changes: Any) -> Rollout:
+            changed = await super().update_rollout(rollout_id, **changes)
+            attempt = await self.get_latest_attempt(rollout_id)
+            assert attempt is not None
+            await self.update_attempt(
+                rollout_id, attempt.attempt_id, status="timeout", error=ErrorInfo(cause="timeout")
+            )
+            return changed
+
+    async with EndsItself() as store:
+        await store.add_run(name="run", run_id="run")
+        await store.enqueue_many_rollouts(requests(1, run_id="run"))
+        await store.dequeue_rollout(worker_id="gone", run_id="run")
+        assert await abandon_rollouts(store, run_id="run") == 1
+        assert (await store.get_rollout_by_id("r0")).status == "failed"
+        async with scripted_worker(store, lambda _: Script(reward=1.0)):
+            (rollout,) = await run_rollouts(store, requests(1, run_id="run"))
+    assert (rollout.rollout_id, rollout.status) == ("r0-again", "succeeded")
+
+
+async def test_what_was_set_aside_is_run_again_and_the_rest_is_not() -> None:
+    async with InMemoryLightningStore() as store:
+        async with scripted_worker(store, lambda _: Script(error="ConnectionError")):
+            failed = await run_rollouts(store, requests(2))
+            await set_aside(store, failed[:1])
+        async with scripted_worker(store, lambda _: Script(reward=1.0)):
+            done = await run_rollouts(store, requests(2))
+    assert [rollout.status for rollout in done] == ["succeeded", "failed"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"task": "another"},
+        {"metadata": {"seed": 2}},
+        {"metadata": {"seed": 1, "sampling": {"max_tokens": 9}}},
+    ],
+)
+async def test_a_rollout_of_another_task_seed_or_sampling_is_not_taken_for_an_answer(
+    changed: dict[str, Any],
+) -> None:
+    first = RolloutRequest(task={"question": [1, 2]}, rollout_id="r", metadata={"seed": 1, "sampling": {}})
+    async with InMemoryLightningStore() as store, scripted_worker(store, lambda _: Script(reward=1.0)):
+        await run_rollouts(store, [first])
+        (same,) = await run_rollouts(store, [first.model_copy(update={"task": {"question": (1, 2)}})])
+        (other,) = await run_rollouts(store, [first.model_copy(update=changed)])
+    assert same.rollout_id == "r"
+    assert other.rollout_id == "r-again"
+    assert other.task == first.model_copy(update=changed).task
 
 
 async def test_a_rollout_that_a_person_cancelled_stays_cancelled() -> None:
