@@ -18,6 +18,10 @@ from agl.store.base import LightningStore
 from agl.types import Json, Rollout, RolloutConfig, RolloutRequest, Trajectory
 
 
+READ_AT_ONCE = 8
+"""Rollouts whose spans are in memory together: they hold every prompt as text and ids, megabytes in long ones."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledRollout:
     """A rollout with a reward and at least one sequence to learn from."""
@@ -108,8 +112,13 @@ async def sample_groups(
     ]
     rollouts = await run_rollouts(store, requests, on_progress=on_progress)
     good = [rollout for rollout in rollouts if rollout.status == "succeeded" and rollout.reward is not None]
-    spans = await asyncio.gather(*(spans_of_rollout(store, rollout.rollout_id) for rollout in good))
-    adapted = [adapter.adapt(attempt) for attempt in spans]
+    reading = asyncio.Semaphore(READ_AT_ONCE)
+
+    async def adapted_attempt(rollout: Rollout) -> AdaptedAttempt:
+        async with reading:
+            return adapter.adapt(await spans_of_rollout(store, rollout.rollout_id))
+
+    adapted = await asyncio.gather(*(adapted_attempt(rollout) for rollout in good))
     return _batch(groups, rollouts, dict(zip((r.rollout_id for r in good), adapted, strict=True))), rollouts
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from scripted_worker import Script, scripted_worker
 
-from agl.adapters.trace import TracerTraceToTriplet
-from agl.algorithms.sampling import Batch, GroupRequest, check_bad_fraction, rollout_seed, sample_groups
+from agl.adapters.trace import AdaptedAttempt, TracerTraceToTriplet
+from agl.algorithms.sampling import (
+    READ_AT_ONCE,
+    Batch,
+    GroupRequest,
+    check_bad_fraction,
+    rollout_seed,
+    sample_groups,
+)
 from agl.errors import RunStoppedError
 from agl.store.sqlite import InMemoryLightningStore
-from agl.types import AttemptedRollout, Rollout, RolloutConfig
+from agl.types import AttemptedRollout, Page, Rollout, RolloutConfig, Span, SpanQuery
 
 SCRIPTS = {
     "good": Script(reward=1.0),
@@ -53,6 +62,39 @@ async def test_turns_are_merged_and_tokens_counted() -> None:
     assert [list(t.token_ids) for t in rollout.trajectories] == [[1, 2, 9, 3]]
     assert rollout.num_sampled_tokens == 2
     assert (batch.num_calls, batch.num_exact) == (4, 4)
+
+
+async def test_the_spans_of_a_few_rollouts_at_a_time_are_in_memory() -> None:
+    held, most = 0, 0
+
+    class Watched(InMemoryLightningStore):
+        async def query_spans(self, query: SpanQuery) -> Page[Span]:
+            nonlocal held, most
+            held += 1
+            most = max(most, held)
+            return await super().query_spans(query)
+
+    class Adapter(TracerTraceToTriplet):
+        def adapt(self, spans: Sequence[Span]) -> AdaptedAttempt:
+            nonlocal held
+            held -= 1
+            return super().adapt(spans)
+
+    async with Watched() as store:
+        resources = await store.add_resources({"x": 1})
+        async with scripted_worker(store, lambda _: Script(reward=1.0)):
+            batch, _ = await sample_groups(
+                store,
+                Adapter(),
+                [GroupRequest(group_id="run-i1-g0", task=1)],
+                group_size=40,
+                run_id="run",
+                resources_id=resources.resources_id,
+                seed=5,
+                config=RolloutConfig(),
+            )
+    assert len(batch.rollouts) == 40
+    assert (held, most) == (0, READ_AT_ONCE)
 
 
 async def test_seeds_depend_on_the_place_in_the_run_and_not_on_its_name() -> None:
