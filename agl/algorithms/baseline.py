@@ -16,6 +16,14 @@ from agl.metrics.base import Progress
 from agl.types import RolloutConfig
 
 
+_OWN_SETTINGS = {
+    "temperature": "temperatures",
+    "max_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "seed": "seed of the run",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
     """Evaluates the policy as it is; needs no learner.
@@ -35,8 +43,16 @@ class Baseline:
     sampling: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        if self.repeats < 1 or not self.temperatures:
-            raise ConfigError("repeats must be at least 1 and temperatures must name at least one")
+        for name in ("repeats", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        if not self.temperatures or min(self.temperatures) < 0:
+            raise ConfigError(f"temperatures={self.temperatures} must name at least one, none below 0")
+        if not self.rollout_timeout_seconds > 0:
+            raise ConfigError(f"rollout_timeout_seconds={self.rollout_timeout_seconds} must be above 0")
+        for name, setting in _OWN_SETTINGS.items():
+            if name in self.sampling:
+                raise ConfigError(f"sampling.{name} has a setting of its own: {setting}")
 
     @property
     def needs_learner(self) -> bool:
@@ -50,18 +66,17 @@ class Baseline:
         """Evaluate at each temperature; ``before`` and ``after`` are the same."""
         if not context.val_tasks:
             raise ConfigError("the data has no validation tasks, and the baseline runs nothing else")
-        results = [
-            await self._evaluate(context, name, {**self.sampling, **parameters})
-            for name, parameters in self._named().items()
-        ]
+        results = [await self._evaluate(context, name, sampling) for name, sampling in self._named().items()]
         values = {one.name: one.reward.mean for one in results if one.reward.mean is not None}
+        if context.resume:
+            context.metrics.rewind(-1)
         context.metrics.metrics(0, values)
         await context.store.add_metrics(context.run_id, 0, values)
         counts = sum((one.counts for one in results), RolloutCounts())
         return RunResult(before=results, after=results, counts=counts)
 
     def _named(self) -> Mapping[str, dict[str, Any]]:
-        base = {"top_p": 1.0, "max_tokens": self.max_tokens}
+        base = {"top_p": 1.0, "max_tokens": self.max_tokens, **self.sampling}
         names = {0.0: "val/reward_greedy", 1.0: "val/reward"}
         return {names.get(t, f"val/reward_t{t:g}"): {**base, "temperature": t} for t in self.temperatures}
 

@@ -17,7 +17,6 @@ from agl.evaluation.rollouts import run_rollouts, set_aside, spans_of_rollout
 from agl.store.base import LightningStore
 from agl.types import Json, Rollout, RolloutConfig, RolloutRequest, Trajectory
 
-
 READ_AT_ONCE = 8
 """Rollouts whose spans are in memory together: they hold every prompt as text and ids, megabytes in long ones."""
 
