@@ -42,7 +42,7 @@ class Trainer:
         algorithm: what to sample and how to learn from it.
         policy: the model that is trained and served where ``inference`` and ``learner`` are not given.
         inference: serves the policy; None is the in-process engine on ``policy``.
-        learner: moves the weights; None is the torch learner on ``policy`` when the algorithm moves weights.
+        learner: moves the weights; None is the torch learner on ``policy``. Left out where the algorithm moves none.
         store: queue and record; None is an SQLite file in ``run_dir``.
         runner: executes rollouts.
         proxy: the recorded door to the model.
@@ -73,7 +73,7 @@ class Trainer:
     ) -> None:
         self.agent, self.data, self.algorithm = as_agent(agent), data, algorithm
         self.inference = inference or _engine_for(policy)
-        self.learner = learner or (_learner_for(policy, algorithm) if algorithm.needs_learner else None)
+        self.learner = (learner or _learner_for(policy, algorithm)) if algorithm.needs_learner else None
         algorithm.check(self.learner, trainable=self.inference.trainable)
         self.run_dir, self.name, self.seed = Path(run_dir), name, seed
         self.store = store or SqliteLightningStore(str(self.run_dir / "store.sqlite"))

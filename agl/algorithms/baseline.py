@@ -15,7 +15,6 @@ from agl.learners.base import Learner
 from agl.metrics.base import Progress
 from agl.types import RolloutConfig
 
-
 _OWN_SETTINGS = {
     "temperature": "temperatures",
     "max_tokens": "max_tokens",

@@ -75,6 +75,13 @@ def test_the_baseline_runs_on_any_engine() -> None:
     Trainer(agent=agent, data=Tasks(), algorithm=Baseline(), inference=CountingEngine(trainable=False))
 
 
+def test_a_learner_that_the_algorithm_does_not_need_is_not_loaded() -> None:
+    trainer = Trainer(
+        agent=agent, data=Tasks(), algorithm=Baseline(), inference=CountingEngine(), learner=ConstantCritic()
+    )
+    assert trainer.learner is None
+
+
 class Counting:
     """Asks for one rollout of each training task, as an algorithm without weights would."""
 
