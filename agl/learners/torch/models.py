@@ -6,6 +6,7 @@ Shape suffixes: B sequences, T positions, N sampled tokens, H hidden size, V voc
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -216,7 +217,10 @@ def _with_lora(model: Any, lora: Lora) -> Any:
         task_type="CAUSAL_LM",
     )
     try:
-        adapter = get_peft_model(model, config)
+        with warnings.catch_warnings():
+            # Of transformers 5.24 about a name that peft 0.21 still uses; remove when peft does not.
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+            adapter = get_peft_model(model, config)
     except ValueError as error:
         raise ConfigError(f"policy.lora.target_modules={targets!r}: {error}") from error
     embeddings = (model.get_input_embeddings(), model.get_output_embeddings())
