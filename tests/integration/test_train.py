@@ -71,6 +71,31 @@ def test_grpo_is_one_override(tmp_path: Path) -> None:
     assert "groups/zero_variance" in metrics_of(tmp_path / "grpo")[1]
 
 
+def test_low_rank_training_is_one_override_and_its_learner_agrees_with_the_engine(tmp_path: Path) -> None:
+    code, _, err = finished(
+        start_train(tmp_path / "lora", *SMALL, "policy=lora", "algorithm.iterations=2", "seed=3")
+    )
+    assert (code, err) == (0, "")
+    for iteration in (1, 2):  # the second policy is the merged one
+        assert metrics_of(tmp_path / "lora")[iteration]["update/logprob_gap_first"] < 1e-4
+
+
+def test_measuring_needs_no_learner(tmp_path: Path) -> None:
+    code, out, err = finished(
+        start_train(
+            tmp_path / "run",
+            "+recipe=ppo_sql",
+            "algorithm=baseline",
+            "~learner",
+            "data.num_val=4",
+            "metrics.console=plain",
+        )
+    )
+    assert (code, err) == (0, "")
+    assert "Held-out reward (95% interval)" in out
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
 def test_an_agent_that_raises_on_three_tasks_of_ten_is_counted_by_cause_and_never_rewarded(
     tmp_path: Path,
 ) -> None:
