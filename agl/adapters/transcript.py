@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from agl.adapters.triplets import is_call
@@ -26,10 +26,20 @@ def transcript(spans: Sequence[Span], *, width: int = 100) -> str:
     """Return the conversation as lines ``role: text``, long texts cut at ``width`` characters a line."""
     lines: list[str] = []
     for message in messages_from_spans(spans):
-        content = message.get("content")
-        text = content if isinstance(content, str) else json.dumps(message.get("tool_calls") or content)
-        for number, line in enumerate(text.splitlines() or [""]):
-            label = f"{message.get('role', '?')}:" if number == 0 else ""
+        for number, line in enumerate(_text(message).splitlines() or [""]):
+            label = f"{_printable(str(message.get('role', '?')))}:" if number == 0 else ""
             shown = line if len(line) <= width else f"{line[: width - 1]}…"
-            lines.append(f"{label:>10} {shown}")
+            lines.append(f"{label:>10} {_printable(shown)}")
     return "\n".join(lines)
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    """The message's words and its tool calls."""
+    content, tool_calls = message.get("content"), message.get("tool_calls")
+    words = content if isinstance(content, str) or content is None else json.dumps(content)
+    return "\n".join(part for part in (words, json.dumps(tool_calls) if tool_calls else None) if part)
+
+
+def _printable(text: str) -> str:
+    """The text with nothing in it that a terminal would obey."""
+    return "".join(sign if sign.isprintable() else " " if sign == "\t" else "�" for sign in text)

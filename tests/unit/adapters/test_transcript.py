@@ -52,3 +52,24 @@ def test_long_lines_are_cut() -> None:
     message = [{"role": "user", "content": "x" * 50}]
     span = call_span(1, [1], [2], **{key.INPUT_MESSAGES: json.dumps(message)})
     assert transcript([span], width=10) == "     user: xxxxxxxxx…"
+
+
+def test_a_tool_call_is_shown_beside_the_words_and_without_any() -> None:
+    call = {"type": "function", "function": {"name": "look", "arguments": "{}"}}
+    messages = [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "assistant", "content": "Let me look", "tool_calls": [call]},
+    ]
+    span = call_span(1, [1], [2], **{key.INPUT_MESSAGES: json.dumps(messages)})
+    shown = transcript([span], width=200).splitlines()
+    assert shown == [
+        f"assistant: {json.dumps([call])}",
+        "assistant: Let me look",
+        f"           {json.dumps([call])}",
+    ]
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal() -> None:
+    message = [{"role": "user\x1b[2J", "content": "a\x1b[31mb\tc"}]
+    span = call_span(1, [1], [2], **{key.INPUT_MESSAGES: json.dumps(message)})
+    assert transcript([span]) == " user�[2J: a�[31mb c"
