@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tiny_policies import word_tokenizer, write_llama
 
 from agl.learners.torch.learner import TorchLearner
 from agl.types.policy import Policy
@@ -19,35 +20,17 @@ WORDS = ["<pad>", "<s>", "</s>", *(f"w{index}" for index in range(17))]
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 
 
-def _make_policy(folder: Path, *, tied: bool, layers: int = 1) -> Policy:
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import WhitespaceSplit
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    words = Tokenizer(WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<pad>"))
-    words.pre_tokenizer = WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="</s>")
-    tokenizer.chat_template = TEMPLATE
-    config = LlamaConfig(
-        vocab_size=len(WORDS),
-        hidden_size=32,
+def _make_policy(folder: Path, *, tied: bool) -> Policy:
+    write_llama(
+        folder,
+        word_tokenizer(TEMPLATE, words=WORDS),
         intermediate_size=48,
-        num_hidden_layers=layers,
+        num_hidden_layers=1,
         num_attention_heads=2,
-        num_key_value_heads=2,
         max_position_embeddings=64,
         tie_word_embeddings=tied,
         initializer_range=0.3,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = LlamaForCausalLM(config)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
     return Policy(path=str(folder), device="cpu")
 
 
