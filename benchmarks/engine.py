@@ -25,10 +25,7 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from tiny_policies import make_policy
 
 from agl.inference.batch import DecodingBatch
 from agl.inference.huggingface import load_model
@@ -41,39 +38,6 @@ VOCABULARY = 800
 PROMPT_WORDS, ANSWER_TOKENS = (65, 85), (15, 35)
 GROUP_SIZE, TURNS = 8, 3
 RESULTS = Path(__file__).parent / "results" / "engine.json"
-TEMPLATE = (
-    "{% for message in messages %}<start> {{ message.role }} {{ message.content }} <end> {% endfor %}"
-    "{% if add_generation_prompt %}<start> assistant {% endif %}"
-)
-
-
-def make_policy(folder: Path) -> Policy:
-    """Write a 2 x 128 Llama of 0.5 M parameters whose tokens are words, so that text and ids say the same."""
-    words = ["<pad>", "<start>", "<end>", "user", "assistant"]
-    words += [f"w{index}" for index in range(len(words), VOCABULARY)]
-    raw = Tokenizer(WordLevel({word: index for index, word in enumerate(words)}, unk_token="<pad>"))
-    raw.pre_tokenizer = WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="<pad>", eos_token="<end>", additional_special_tokens=["<start>"]
-    )
-    tokenizer.chat_template = TEMPLATE
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    torch.manual_seed(0)
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return Policy(path=str(folder), device="cpu")
 
 
 @contextmanager
@@ -206,7 +170,7 @@ def main() -> None:
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     with tempfile.TemporaryDirectory() as folder:
-        policy = make_policy(Path(folder))
+        policy = make_policy(Path(folder), VOCABULARY)
         asyncio.run(run_engine(policy, arguments.clients, arguments.calls, table))
         model = load_model(policy, dtype=torch.float32, device=torch.device("cpu"))
         run_scheduling(model, arguments.clients, arguments.calls, table)

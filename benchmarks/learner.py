@@ -27,9 +27,8 @@ from typing import Any
 
 import torch
 import transformers
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from tiny_policies import make_policy
+from transformers import AutoModelForCausalLM
 
 from agl.learners.torch.learner import TorchLearner
 from agl.learners.torch.losses import clipped_surrogate
@@ -40,32 +39,6 @@ VOCABULARIES = (800, 16_000)
 TASKS, GROUP_SIZE = 16, 8
 MINIBATCH = 32
 RESULTS = Path(__file__).parent / "results" / "learner.json"
-
-
-def make_policy(folder: Path, vocabulary: int) -> Policy:
-    """Write a 2 x 128 Llama with a tokenizer of numbered words."""
-    words = {f"w{index}": index for index in range(vocabulary)}
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(WordLevel(words, unk_token="w0")), pad_token="w0", eos_token="w2"
-    )
-    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    torch.manual_seed(0)
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return Policy(path=str(folder), device="cpu")
 
 
 def make_samples(vocabulary: int, seed: int = 0) -> list[TrainingSample]:
