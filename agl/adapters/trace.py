@@ -42,6 +42,8 @@ class TracerTraceToTriplet:
     def __init__(
         self, *, agents: Sequence[str] | None = None, merge: bool = True, max_tokens: int | None = None
     ) -> None:
+        if agents is not None and (isinstance(agents, str) or not agents):
+            raise ConfigError(f"agents={agents!r} must be a list of names, or null for everyone")
         for pattern in agents or ():
             try:
                 re.compile(pattern)

@@ -41,3 +41,9 @@ def test_missing_ids_are_counted_by_cause() -> None:
 def test_a_broken_agent_pattern_is_a_setting_error() -> None:
     with pytest.raises(ConfigError, match="not a regular expression"):
         TracerTraceToTriplet(agents=["("])
+
+
+@pytest.mark.parametrize("agents", [[], "writer"])
+def test_agents_that_name_nobody_are_a_setting_error(agents: list[str]) -> None:
+    with pytest.raises(ConfigError, match="agents"):
+        TracerTraceToTriplet(agents=agents)
