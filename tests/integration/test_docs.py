@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from train_processes import finished, start_train
 
+from agl.config import check, compose
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 POLICY = ROOT / "recipes" / "sql" / "policy"
@@ -78,6 +80,15 @@ def test_the_readme_command_trains_the_readme_agent(tmp_path: Path) -> None:
     code, out, err = finished(start_train(tmp_path / "run", *arguments, *small, cwd=user_folder(tmp_path)))
     assert code == 0, err
     assert "preflight:" in out
+
+
+def test_every_row_of_the_readmes_table_of_settings_is_right() -> None:
+    table = (ROOT / "README.md").read_text(encoding="utf-8").split("\n| to | say |\n")[1].split("\n\n")[0]
+    said = [re.findall(r"`([^`]+)`", row)[0] for row in table.splitlines()[1:]]
+    assert len(said) > 5
+    for overrides in said:
+        if not overrides.startswith("agl "):
+            check(compose("train", ["+recipe=ppo_sql", *overrides.split()]))
 
 
 def test_every_setting_that_the_pages_name_exists() -> None:
