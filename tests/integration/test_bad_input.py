@@ -8,7 +8,9 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -171,6 +173,32 @@ def test_a_policy_that_is_neither_a_folder_nor_to_be_had_from_the_hub(tmp_path: 
     line = refusal(tmp_path, "+recipe=ppo_sql", "policy.path=some/model", HF_ENDPOINT="http://127.0.0.1:9")
     assert line.startswith(
         "policy.path=some/model is no folder here, and http://127.0.0.1:9 does not give it: "
+    )
+
+
+class EmptyHub(BaseHTTPRequestHandler):
+    """Has no model, and says so as the Hugging Face hub does."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(404)
+        self.send_header("X-Error-Code", "RepoNotFound")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def test_a_policy_that_the_hub_does_not_know(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), EmptyHub) as hub:
+        Thread(target=hub.serve_forever).start()
+        url = f"http://127.0.0.1:{hub.server_port}"
+        try:
+            line = refusal(tmp_path, "+recipe=ppo_sql", "policy.path=some/model", HF_ENDPOINT=url)
+        finally:
+            hub.shutdown()
+    assert line == (
+        f"policy.path=some/model is no folder here, and {url} has no such model, "
+        "or a private one that HF_TOKEN must open"
     )
 
 
