@@ -59,8 +59,11 @@ class AttemptDirectory:
         now = self._monotonic()
         seat = self._seats.get((rollout_id, attempt_id))
         if seat is None:
-            seat = await self._new_seat(rollout_id, attempt_id, now)
-            _remember(self._seats, (rollout_id, attempt_id), seat, _MAX_ATTEMPTS)
+            found = await self._new_seat(rollout_id, attempt_id, now)
+            seat = self._seats.get((rollout_id, attempt_id))  # a call beside this one may have been faster
+            if seat is None:
+                seat = found
+                _remember(self._seats, (rollout_id, attempt_id), seat, _MAX_ATTEMPTS)
         elif seat.ended is None and now - seat.checked_at >= _RECHECK_SECONDS:
             latest = await self._store.get_latest_attempt(rollout_id)
             seat.ended = await self._end_of(rollout_id, attempt_id, latest)

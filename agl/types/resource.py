@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal, cast
+from urllib.parse import quote
 
 from pydantic import Discriminator, Field, Tag
 
@@ -35,7 +36,7 @@ class ProxyLLM(Record):
     def for_attempt(self, rollout_id: str, attempt_id: str) -> LLM:
         """Return the LLM that the agent of this attempt talks to."""
         root = self.base_url.rstrip("/")
-        url = f"{root}/rollout/{rollout_id}/attempt/{attempt_id}/v1"
+        url = f"{root}/rollout/{quote(rollout_id, safe='')}/attempt/{quote(attempt_id, safe='')}/v1"
         return LLM(base_url=url, model=self.model, api_key=self.api_key, sampling=self.sampling)
 
 

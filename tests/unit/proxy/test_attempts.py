@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from agl.proxy.attempts import AttemptDirectory, llm_of_call, sampling_of
@@ -32,6 +34,17 @@ async def test_an_attempt_is_read_once_and_then_again_every_second(directory, st
     clock.now = 1.0
     await directory.resources_for_call("r1", "a1")
     assert store.reads[3:] == ["attempt"]
+
+
+async def test_calls_that_an_attempt_begins_side_by_side_have_seeds_of_their_own(directory, store):
+    store.rollouts["r1"] = store.rollouts["r1"].model_copy(update={"metadata": {"seed": 7}})
+
+    async def seed_of_call():
+        await directory.resources_for_call("r1", "a1")
+        return directory.seed_of_next_call("r1", "a1")
+
+    seeds = await asyncio.gather(*(seed_of_call() for _ in range(4)))
+    assert len(set(seeds)) == 4
 
 
 @pytest.mark.parametrize("status", ["succeeded", "failed", "timeout", "unresponsive", "cancelled"])

@@ -68,3 +68,11 @@ def test_a_version_is_frozen_and_refuses_unknown_fields() -> None:
         version.version = 2  # type: ignore[misc]
     with pytest.raises(ValidationError):
         NamedResources.model_validate({**version.model_dump(), "extra": 1})
+
+
+def test_ids_with_odd_characters_are_quoted_in_the_address() -> None:
+    proxy = ProxyLLM(base_url="http://127.0.0.1:1/", model="policy")
+    assert (
+        proxy.for_attempt("a#b/c d", "at").base_url
+        == "http://127.0.0.1:1/rollout/a%23b%2Fc%20d/attempt/at/v1"
+    )
