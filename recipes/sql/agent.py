@@ -17,16 +17,16 @@ from .execution import Limits, QueryError, execute, same_answer
 from .messages import NO_QUERY, error_message, first_message, rows_message, sql_from_answer
 
 # One client per event loop: building one loads the TLS certificates, which costs more than a whole rollout.
-_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = WeakKeyDictionary()
+clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = WeakKeyDictionary()
 
 
 def _client(base_url: str, api_key: str | None) -> AsyncOpenAI:
     loop = asyncio.get_running_loop()
-    if loop not in _clients:
+    if loop not in clients:
         limits = httpx.Limits(max_connections=1024, max_keepalive_connections=256)
         http = httpx.AsyncClient(limits=limits, timeout=httpx.Timeout(120, connect=10))
-        _clients[loop] = AsyncOpenAI(base_url=base_url, api_key="none", http_client=http, max_retries=1)
-    return _clients[loop].with_options(base_url=base_url, api_key=api_key or "none")
+        clients[loop] = AsyncOpenAI(base_url=base_url, api_key="none", http_client=http, max_retries=1)
+    return clients[loop].with_options(base_url=base_url, api_key=api_key or "none")
 
 
 @agl.rollout

@@ -168,7 +168,7 @@ class SpiderTasks:
         path: the folder with train_spider.json, dev.json, tables.json and database/.
         num_train: use only the first so many of train_spider.json; None is all.
         num_val: the same for dev.json.
-        shuffle_seed: of the order in which the training questions stand before the limit applies; None keeps the file's.
+        shuffle_seed: of the training questions' order before the limit applies; None keeps the file's.
     """
 
     def __init__(
@@ -184,7 +184,9 @@ class SpiderTasks:
         self._shuffle_seed = shuffle_seed
         for file in ("train_spider.json", "dev.json", "tables.json", "database"):
             if not (self._path / file).exists():
-                raise ValueError(f"path={path}: {self._path / file} is missing, so this is not Spider's folder")
+                raise ValueError(
+                    f"path={path}: {self._path / file} is missing, so this is not Spider's folder"
+                )
 
     def load(self, mode: Literal["train", "val", "test"]) -> list[Task]:
         """The tasks of train_spider.json, or of dev.json for `val` and `test`."""

@@ -55,7 +55,14 @@ column wrong arguments function ambiguous misuse aggregate near syntax in a an o
 were it more fewer first last query
 """)
 SQL_WORDS = _words("""
-all and as asc avg between by case count desc distinct else end exists from group having if in index is join key like
-limit max min no not null of offset on or order set sum table then to union using values when where with row rows
-current plan temp view drop add do for into each over
+abort action add after all alter always analyze and as asc attach autoincrement before begin between by
+cascade case cast check collate column commit conflict constraint create cross current database default
+deferrable deferred delete desc detach distinct do drop each else end escape except exclude exclusive exists
+explain fail filter first following for foreign from full generated glob group groups having if ignore
+immediate in index indexed initially inner insert instead intersect into is isnull join key last left like
+limit match materialized max min avg sum count natural no not nothing notnull null nulls of offset on or
+order others outer over partition plan pragma preceding primary query raise range recursive references
+regexp reindex release rename replace restrict returning right rollback row rows savepoint select set table
+temp temporary then ties to transaction trigger true false unbounded union unique update using vacuum values
+view virtual when where window with without ok id
 """)

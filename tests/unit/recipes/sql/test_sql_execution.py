@@ -12,7 +12,7 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) "
 REFUSED = [
     "INSERT INTO orders VALUES (999, 1, 1, 1, 1)",
     "DELETE FROM orders",
-    "UPDATE orders SET year = 1",
+    "UPDATE orders SET discount = 1",
     "REPLACE INTO orders VALUES (1, 1, 1, 1, 1)",
     "DROP TABLE orders",
     "ALTER TABLE orders ADD COLUMN x",
@@ -83,7 +83,7 @@ def test_a_harmful_or_broken_query_is_an_error_at_once(sql: str) -> None:
 @pytest.mark.parametrize("sql", RUNAWAY, ids=range(len(RUNAWAY)))
 def test_a_runaway_query_is_stopped(sql: str) -> None:
     started = time.monotonic()
-    with pytest.raises(QueryError, match="too many steps|out of time|out of memory|more than"):
+    with pytest.raises(QueryError, match=r"too many steps|out of time|out of memory|more than"):
         execute(SHOP, sql, Limits(seconds=0.3, instructions=5_000_000))
     assert time.monotonic() - started < 2
 
@@ -119,7 +119,7 @@ def test_ordinary_queries_run_and_nothing_is_changed_between_them() -> None:
         with pytest.raises(QueryError):
             execute(SHOP, sql)
     assert execute(SHOP, "SELECT COUNT(*), SUM(quantity) FROM orders") == before == [(160, before[0][1])]
-    assert execute(SHOP, "WITH t AS (SELECT year FROM orders) SELECT COUNT(*) FROM t") == [(160,)]
+    assert execute(SHOP, "WITH t AS (SELECT discount FROM orders) SELECT COUNT(*) FROM t") == [(160,)]
     assert execute(SHOP, "SELECT round(1.234, 2), upper('a'), strftime('%Y', '2020-05-01')") == [
         (1.23, "A", "2020")
     ]
