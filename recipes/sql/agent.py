@@ -5,6 +5,10 @@ function.
 """
 
 import asyncio
+import ssl
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import cycle
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,17 +20,26 @@ import agl
 from .execution import Limits, QueryError, execute, same_answer
 from .messages import NO_QUERY, error_message, first_message, rows_message, sql_from_answer
 
-# One client per event loop: building one loads the TLS certificates, which costs more than a whole rollout.
-clients: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncOpenAI] = WeakKeyDictionary()
+Rows = list[tuple[object, ...]]
+
+# Building a client loads the TLS certificates, which costs more than a whole rollout, so the rollouts of an event loop
+# share some. Several, because at each request a client's pool looks at each of its idle connections.
+NUM_CLIENTS = 8
+clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Iterator[AsyncOpenAI]] = WeakKeyDictionary()
 
 
 def _client(base_url: str, api_key: str | None) -> AsyncOpenAI:
     loop = asyncio.get_running_loop()
     if loop not in clients:
-        limits = httpx.Limits(max_connections=1024, max_keepalive_connections=256)
-        http = httpx.AsyncClient(limits=limits, timeout=httpx.Timeout(120, connect=10))
-        clients[loop] = AsyncOpenAI(base_url=base_url, api_key="none", http_client=http, max_retries=1)
-    return clients[loop].with_options(base_url=base_url, api_key=api_key or "none")
+        certificates = httpx.create_ssl_context()
+        clients[loop] = cycle([_new_client(certificates) for _ in range(NUM_CLIENTS)])
+    return next(clients[loop]).with_options(base_url=base_url, api_key=api_key or "none")
+
+
+def _new_client(certificates: ssl.SSLContext) -> AsyncOpenAI:
+    limits = httpx.Limits(max_connections=1024, max_keepalive_connections=64)
+    http = httpx.AsyncClient(verify=certificates, limits=limits, timeout=httpx.Timeout(120, connect=10))
+    return AsyncOpenAI(base_url="http://unset", api_key="none", http_client=http, max_retries=1)
 
 
 @agl.rollout
@@ -46,7 +59,7 @@ async def sql_agent(
     messages.append(
         {"role": "user", "content": first_message(task["question"], task["schema"] if show_schema else None)}
     )
-    rows: list[tuple[object, ...]] | None = None
+    rows: Rows | None = None
     for turn in range(1, max_turns + 1):
         answer = await client.chat.completions.create(
             model=llm.model, messages=messages, **(llm.sampling or {})
@@ -62,9 +75,7 @@ async def sql_agent(
     return float(same_answer(rows, await _gold_rows(task), ordered=task["ordered"]))
 
 
-async def _run(
-    database: str, sql: str | None, limits: Limits, preview_rows: int
-) -> tuple[str, list[tuple[object, ...]] | None]:
+async def _run(database: str, sql: str | None, limits: Limits, preview_rows: int) -> tuple[str, Rows | None]:
     """What the model is told about its query, and the rows if there are any."""
     if sql is None:
         return NO_QUERY, None
@@ -75,13 +86,17 @@ async def _run(
     return rows_message(rows, preview_rows), rows
 
 
-async def _gold_rows(task: dict[str, Any]) -> list[tuple[object, ...]]:
+async def _gold_rows(task: dict[str, Any]) -> Rows:
     """The right answer. Raises ValueError when the task is broken: that must not look like a wrong answer."""
     try:
-        return await asyncio.to_thread(
-            execute, task["database"], task["gold_sql"], Limits(seconds=30.0, instructions=10**9)
-        )
+        return await asyncio.to_thread(_answer_of, task["database"], task["gold_sql"])
     except QueryError as error:
         raise ValueError(
             f"the gold query of {task['question']!r} fails on {task['database']}: {error}"
         ) from error
+
+
+@lru_cache(maxsize=1024)
+def _answer_of(database: str, gold_sql: str) -> Rows:
+    """A gold query's rows; every rollout of a group asks for the same."""
+    return execute(database, gold_sql, Limits(seconds=30.0, instructions=10**9))

@@ -1,6 +1,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from itertools import cycle
 from typing import Any
 
 import httpx
@@ -58,7 +59,7 @@ async def model() -> AsyncIterator[Answers]:
         http = httpx.AsyncClient(transport=httpx.MockTransport(handle))
         opened.append(http)
         client = AsyncOpenAI(base_url="http://model.test/v1", api_key="x", http_client=http, max_retries=0)
-        agent.clients[asyncio.get_running_loop()] = client
+        agent.clients[asyncio.get_running_loop()] = cycle([client])
         return requests
 
     yield answers
@@ -148,7 +149,7 @@ async def test_a_broken_gold_query_is_an_error_not_a_wrong_answer(model: Answers
         await agent.sql_agent({**TASK, "gold_sql": "SELECT 1 FROM nowhere"}, LLM_RESOURCE)
 
 
-async def test_rollouts_of_one_loop_share_a_client(model: Answers) -> None:
+async def test_rollouts_of_one_loop_share_clients(model: Answers) -> None:
     model(*[RIGHT, "OK"] * 2)
     await run()
     shared = agent.clients[asyncio.get_running_loop()]
