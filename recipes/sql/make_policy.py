@@ -160,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "policy")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=950, help="enough to copy names, not to be good")
+    parser.add_argument("--steps", type=int, default=900, help="enough to copy names, not to be good")
     parser.add_argument("--schedule-steps", type=int, default=3000)
     parser.add_argument("--demonstrations", type=int, default=60_000)
     parser.add_argument("--wrong-query", type=float, default=Noise().wrong_query)
