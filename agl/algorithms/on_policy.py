@@ -247,7 +247,8 @@ class _Loop:
         sampled = time.monotonic()
         self._progress("learning", iteration)
         samples, credit_metrics = await settings.credit(batch, self.learner)
-        report = await self.learner.update(samples, settings.loss())
+        loss = replace(settings.loss(), progress=(iteration - 1) / settings.iterations)
+        report = await self.learner.update(samples, loss)
         if samples:
             await context.policy.load(await self.learner.weights())
         updated = time.monotonic()

@@ -34,7 +34,7 @@ class PPO(OnPolicyAlgorithm):
     """
 
     gamma: float = 1.0
-    gae_lambda: float = 0.95
+    gae_lambda: float = 1.0
     whiten: bool = True
     value_coef: float = 1.0
     value_clip: float | None = None

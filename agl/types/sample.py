@@ -103,6 +103,8 @@ class PolicyLoss:
     epochs: int = 1
     minibatch_rollouts: int | None = None
     """Rollouts per optimizer step; None is all of them in one step."""
+    progress: float = 0.0
+    """How much of the run lies behind this update, from 0 to 1; learning-rate schedules follow it."""
     max_kl: float | None = None
     """Stop the remaining minibatches once the mean k1 KL to the sampling policy exceeds this; None is never."""
 

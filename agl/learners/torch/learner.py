@@ -75,8 +75,7 @@ class TorchLearner:
         policy: the model to train; its weights are kept in float32.
         learning_rate: of the policy, and of a critic's own backbone.
         warmup_steps: optimizer steps in which the learning rate rises from 0.
-        schedule: what the learning rate does then; all but ``constant`` end at 0 at ``total_steps``.
-        total_steps: optimizer steps of the whole run.
+        schedule: what the learning rate does then over the run; all but ``constant`` end at 0.
         weight_decay: AdamW's, of matrices.
         beta1: AdamW's decay of the mean.
         beta2: AdamW's decay of the variance.
@@ -101,7 +100,6 @@ class TorchLearner:
         learning_rate: float = 3e-4,
         warmup_steps: int = 5,
         schedule: Schedule = "constant",
-        total_steps: int | None = None,
         weight_decay: float = 0.0,
         beta1: float = 0.9,
         beta2: float = 0.95,
@@ -120,7 +118,6 @@ class TorchLearner:
             learning_rate=learning_rate,
             warmup_steps=warmup_steps,
             schedule=schedule,
-            total_steps=total_steps,
             weight_decay=weight_decay,
             beta1=beta1,
             beta2=beta2,

@@ -23,7 +23,6 @@ class OptimizerSettings:
     learning_rate: float
     warmup_steps: int
     schedule: Schedule
-    total_steps: int | None
     weight_decay: float
     beta1: float
     beta2: float
@@ -46,27 +45,17 @@ class OptimizerSettings:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"learner.{name}={getattr(self, name)} must be at least 0 and below 1")
-        if self.schedule != "constant" and self.total_steps is None:
-            raise ConfigError(f"learner.schedule={self.schedule} needs learner.total_steps, its last step")
-        if self.total_steps is not None and self.total_steps <= self.warmup_steps:
-            raise ConfigError(
-                f"learner.total_steps={self.total_steps} must be above learner.warmup_steps={self.warmup_steps}"
-            )
 
 
-def learning_rate_at(step: int, settings: OptimizerSettings) -> float:
+def learning_rate_at(step: int, progress: float, settings: OptimizerSettings) -> float:
     """Return the policy's learning rate of its optimizer step ``step``, counted from 0.
 
-    It rises in ``warmup_steps`` equal steps to ``learning_rate``, then stays, or falls to 0 at
-    ``total_steps`` in a straight line or half a cosine.
+    It rises in ``warmup_steps`` equal steps to ``learning_rate`` times what the schedule leaves of it: all, or a part
+    that falls with the run's ``progress`` from 1 at 0 to 0 at 1, in a straight line or half a cosine.
     """
-    if step < settings.warmup_steps:
-        return settings.learning_rate * (step + 1) / settings.warmup_steps
-    if settings.schedule == "constant" or settings.total_steps is None:
-        return settings.learning_rate
-    done = min((step - settings.warmup_steps) / (settings.total_steps - settings.warmup_steps), 1.0)
-    left = 1.0 - done if settings.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
-    return settings.learning_rate * left
+    warm = min((step + 1) / settings.warmup_steps, 1.0) if settings.warmup_steps else 1.0
+    left = {"constant": 1.0, "linear": 1.0 - progress, "cosine": 0.5 * (1.0 + math.cos(math.pi * progress))}
+    return settings.learning_rate * warm * left[settings.schedule]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +101,12 @@ class Optimizers:
         """Whether the next step moves the policy, too."""
         return self._critic is None or self.steps >= self._settings.critic_warmup_steps
 
-    def step(self, loss: float) -> StepOutcome:
+    def step(self, loss: float, *, progress: float = 0.0) -> StepOutcome:
         """Move the weights along their gradients, and clear these.
 
         Args:
             loss: of the minibatch; a step whose loss or gradient is not finite is refused.
+            progress: how much of the run is done, for the schedule.
 
         Raises:
             AglError: as many steps in a row as ``MAX_SKIPPED_IN_A_ROW`` were refused.
@@ -125,7 +115,9 @@ class Optimizers:
         policy_norm = self._clipped(self._policy_parameters) if trains_policy else 0.0
         critic_norm = self._clipped(self._critic_parameters)
         before_policy = 0 if self._critic is None else self._settings.critic_warmup_steps
-        rate = learning_rate_at(self.steps - before_policy, self._settings) if trains_policy else 0.0
+        rate = (
+            learning_rate_at(self.steps - before_policy, progress, self._settings) if trains_policy else 0.0
+        )
         finite = all(math.isfinite(number) for number in (loss, policy_norm, critic_norm))
         if finite:
             if trains_policy:

@@ -147,7 +147,7 @@ def take_steps(
                 optimizers.clear()
                 tally.stopped_by_kl = True
                 return tally
-            outcome = optimizers.step(sums["loss"])
+            outcome = optimizers.step(sums["loss"], progress=loss.progress)
             tally.outcomes.append(outcome)
             tally.policy_steps += trains_policy and outcome.taken
     return tally

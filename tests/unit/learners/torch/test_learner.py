@@ -154,7 +154,7 @@ async def test_weights_are_a_copy_that_later_updates_leave_alone(
     [
         (
             None,
-            {"critic": "head", "reference": True, "schedule": "cosine", "total_steps": 50, "warmup_steps": 3},
+            {"critic": "head", "reference": True, "schedule": "cosine", "warmup_steps": 3},
         ),
         (None, {"critic": "model", "critic_warmup_steps": 3}),
         (Lora(rank=2, dropout=0.5), {"critic": "head"}),
@@ -305,7 +305,6 @@ async def test_a_missing_model_is_named_by_its_setting(
         {"num_threads": 0},
         {"critic_warmup_steps": 2},
         {"learning_rate": -1.0},
-        {"schedule": "linear"},
     ],
 )
 def test_a_wrong_setting_is_named_before_anything_starts(policy: Policy, settings: dict[str, Any]) -> None:

@@ -45,7 +45,6 @@ def optimizers_of(models: Models, learning_rate: float = 1e-3) -> Optimizers:
         learning_rate=learning_rate,
         warmup_steps=0,
         schedule="constant",
-        total_steps=None,
         weight_decay=0.0,
         beta1=0.9,
         beta2=0.95,
