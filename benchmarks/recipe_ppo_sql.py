@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -60,22 +61,38 @@ def measure(
     return {name.removeprefix("val/"): metrics[0][name] for name in MEASURES}
 
 
-def one_run(
-    folder: Path, *, algorithm: str, seed: int, data_seed: int, number: int, extra: list[str]
-) -> dict[str, Any]:
-    """Measure, train, measure."""
-    before = {
-        s: measure(folder / f"before-{s}", s, data_seed=data_seed, number=number, policy=None)
-        for s in ("test", "schema")
+SPLITS = ("test", "schema")
+NUM_SCHEMA = 200
+
+
+def measure_all(
+    folder: Path, *, data_seed: int, number: int, policy: Path | None
+) -> dict[str, dict[str, float]]:
+    """Measure on fresh questions and on the held-out schema."""
+    numbers = {"test": number, "schema": min(number, NUM_SCHEMA)}
+    return {
+        split: measure(folder / split, split, data_seed=data_seed, number=numbers[split], policy=policy)
+        for split in SPLITS
     }
+
+
+def one_run(
+    folder: Path,
+    *,
+    algorithm: str,
+    seed: int,
+    data_seed: int,
+    number: int,
+    before: dict[str, dict[str, float]],
+    extra: list[str],
+) -> dict[str, Any]:
+    """Train, and measure what came out."""
     metrics, seconds = agl_train(
         folder / "train", f"algorithm={algorithm}", f"seed={seed}", f"data.arguments.seed={data_seed}", *extra
     )
-    policy = folder / "train" / "policy"
-    after = {
-        s: measure(folder / f"after-{s}", s, data_seed=data_seed, number=number, policy=policy)
-        for s in ("test", "schema")
-    }
+    after = measure_all(
+        folder / "after", data_seed=data_seed, number=number, policy=folder / "train" / "policy"
+    )
     elapsed, curve = 0.0, []
     for line in metrics:
         elapsed += line.get("time/iteration_seconds", 0.0)
@@ -138,42 +155,59 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--splits", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--questions", type=int, default=400)
+    parser.add_argument("--parallel", type=int, default=1, help="runs at a time; 1 for honest seconds")
     parser.add_argument("--out", default="recipe_ppo_sql.json")
     parser.add_argument("overrides", nargs="*", help="further overrides of the training runs")
     arguments = parser.parse_args()
-    rows: list[dict[str, Any]] = []
     report: dict[str, Any] = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "commit": subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
         ).stdout.strip(),
         "questions": arguments.questions,
+        "runs_at_a_time": arguments.parallel,
     }
-    with tempfile.TemporaryDirectory() as folder:
-        for algorithm in arguments.algorithms:
-            for data_seed in arguments.splits:
-                for seed in arguments.seeds:
-                    place = Path(folder) / f"{algorithm}-{data_seed}-{seed}"
-                    rows.append(
-                        one_run(
-                            place,
-                            algorithm=algorithm,
-                            seed=seed,
-                            data_seed=data_seed,
-                            number=arguments.questions,
-                            extra=arguments.overrides,
-                        )
-                    )
-                    report |= {
-                        "rows": rows,
-                        "summary": {
-                            a: summary(chosen)
-                            for a in arguments.algorithms
-                            if (chosen := [r for r in rows if r["algorithm"] == a])
-                        },
-                    }
-                    RESULTS.mkdir(exist_ok=True)
-                    (RESULTS / arguments.out).write_text(json.dumps(report, indent=1))
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(arguments.parallel) as pool:
+        folder = Path(name)
+        befores = {
+            split: pool.submit(
+                measure_all,
+                folder / f"before-{split}",
+                data_seed=split,
+                number=arguments.questions,
+                policy=None,
+            )
+            for split in arguments.splits
+        }
+        before = {split: future.result() for split, future in befores.items()}
+        runs = [
+            pool.submit(
+                one_run,
+                folder / f"{algorithm}-{split}-{seed}",
+                algorithm=algorithm,
+                seed=seed,
+                data_seed=split,
+                number=arguments.questions,
+                before=before[split],
+                extra=arguments.overrides,
+            )
+            for algorithm in arguments.algorithms
+            for seed in arguments.seeds
+            for split in arguments.splits
+        ]
+        for run in as_completed(runs):
+            rows.append(run.result())
+            report |= {
+                "rows": rows,
+                "summary": {
+                    algorithm: summary(chosen)
+                    for algorithm in arguments.algorithms
+                    if (chosen := [row for row in rows if row["algorithm"] == algorithm])
+                },
+            }
+            RESULTS.mkdir(exist_ok=True)
+            (RESULTS / arguments.out).write_text(json.dumps(report, indent=1))
     for row in rows:
         print("\n" + line_of(row))
         print(
