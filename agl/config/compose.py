@@ -133,11 +133,37 @@ def _raw(folders: Sequence[Path], name: str, overrides: Sequence[str]) -> dict[s
     OmegaConf.register_new_resolver("recipe_dir", recipe_dir, replace=True)
     raw = cast("dict[str, Any]", OmegaConf.to_container(config, resolve=False))
     for override in overrides:
-        if override.startswith(
-            "~"
-        ):  # Hydra removes a group's file but leaves what a recipe says about the group
-            raw.pop(override[1:].partition("=")[0], None)
+        _leave_out(raw, override, overrides, own=first == built_in_folder("configs"))
     return raw
+
+
+def _leave_out(raw: dict[str, Json], override: str, overrides: Sequence[str], *, own: bool) -> None:
+    """Take out of ``raw`` what a recipe says about a group and this override makes void.
+
+    ``~GROUP`` leaves the whole group out; Hydra itself removes only the group's file. ``GROUP=OPTION`` leaves out the
+    recipe's settings that an option of agl's own does not have, as ``algorithm=baseline`` has no ``iterations``: its
+    file lists all that it has. What the command line says itself stays, and is refused where it is wrong.
+    """
+    if override.startswith("~"):
+        raw.pop(override[1:].partition("=")[0], None)
+        return
+    group, _, option = override.partition("=")
+    file = built_in_folder("configs") / group / f"{option}.yaml"
+    if (
+        not own
+        or group == "recipe"
+        or not group.isidentifier()
+        or not file.is_file()
+        or not isinstance(raw.get(group), dict)
+    ):
+        return
+    has = set(cast("dict[str, Json]", yaml.safe_load(file.read_text(encoding="utf-8"))))
+    given = {
+        one.lstrip("+").partition("=")[0].split(".")[1]
+        for one in overrides
+        if one.lstrip("+").startswith(f"{group}.")
+    }
+    raw[group] = {key: value for key, value in raw[group].items() if key in has | given}
 
 
 def recipe_dir(name: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agl.config import compose, load_settings, save_settings, search_folders
+from agl.config import check, compose, load_settings, save_settings, search_folders
 from agl.config.compose import built_in_folder, recipe_dir
 from agl.errors import ConfigError
 
@@ -262,3 +262,19 @@ def test_a_secret_that_was_not_saved_must_be_given_again(world: Path) -> None:
     with pytest.raises(ConfigError, match="api_key is a secret and was not saved; give it again: api_key="):
         load_settings(world / "settings.yaml")
     assert load_settings(world / "settings.yaml", ["api_key=sk-123456"]).values["api_key"] == "sk-123456"
+
+
+def test_another_option_of_a_group_leaves_out_what_the_recipe_says_and_it_does_not_have() -> None:
+    settings = compose("train", ["+recipe=ppo_sql", "algorithm=baseline"]).values
+    assert settings["algorithm"]["max_tokens"] == 64
+    assert "iterations" not in settings["algorithm"]
+    assert compose("train", ["+recipe=ppo_sql", "algorithm=grpo"]).values["algorithm"]["iterations"] == 40
+
+
+def test_what_the_command_line_says_of_an_option_that_does_not_have_it_stays_and_is_refused() -> None:
+    settings = compose(
+        "train", ["+recipe=ppo_sql", "algorithm=baseline", "algorithm.iterations=3", "~learner"]
+    )
+    assert settings.values["algorithm"]["iterations"] == 3
+    with pytest.raises(ConfigError, match=r"algorithm\.iterations is not a setting"):
+        check(settings)
