@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 
@@ -52,15 +51,3 @@ def test_the_package_its_store_runners_and_proxy_are_light() -> None:
         f"[getattr(agl, name) for name in agl.__all__]; print(*[m for m in {heavy!r} if m in sys.modules])"
     )
     assert output_of(sys.executable, "-c", code) == (0, "\n")
-
-
-def test_help_costs_less_than_three_times_the_import_of_its_parser() -> None:
-    """The best of five of each, alternating, so that a busy machine slows both."""
-
-    def seconds(*arguments: str) -> float:
-        start = time.perf_counter()
-        assert output_of(sys.executable, *arguments)[0] == 0
-        return time.perf_counter() - start
-
-    pairs = [(seconds("-c", "import typer"), seconds("-m", "agl", "--help")) for _ in range(5)]
-    assert min(help_ for _, help_ in pairs) < 3 * min(parser for parser, _ in pairs)
