@@ -1,6 +1,7 @@
 """What `agl --help` costs beside its parser: `python benchmarks/cli.py`.
 
-The budget is 3 times `python -c "import typer"`. Both in turn, so that a busy machine slows both; the best of each counts. Writes benchmarks/results/cli.json.
+The budget is 3 times `python -c "import typer"`. Both in turn, so that a busy machine slows both; the best of each
+counts. Writes benchmarks/results/cli.json.
 """
 
 from __future__ import annotations
