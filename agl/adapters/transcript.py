@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any, cast
 
 from agl.adapters.triplets import is_call
@@ -23,13 +24,15 @@ def messages_from_spans(spans: Sequence[Span]) -> list[dict[str, Any]]:
 
 
 def transcript(spans: Sequence[Span], *, width: int = 100) -> str:
-    """Return the conversation as lines ``role: text``, long texts cut at ``width`` characters a line."""
+    """Return the conversation as lines ``role: text``, long lines broken at ``width`` characters of text."""
     lines: list[str] = []
     for message in messages_from_spans(spans):
-        for number, line in enumerate(_text(message).splitlines() or [""]):
+        broken = (
+            part for line in _text(message).splitlines() for part in wrap(_printable(line), width) or [""]
+        )
+        for number, line in enumerate(broken):
             label = f"{_printable(str(message.get('role', '?')))}:" if number == 0 else ""
-            shown = line if len(line) <= width else f"{line[: width - 1]}…"
-            lines.append(f"{label:>10} {_printable(shown)}")
+            lines.append(f"{label:>10} {line}")
     return "\n".join(lines)
 
 

@@ -48,10 +48,10 @@ def test_the_last_call_and_its_answer_are_the_conversation() -> None:
     ]
 
 
-def test_long_lines_are_cut() -> None:
-    message = [{"role": "user", "content": "x" * 50}]
+def test_long_lines_are_broken_between_words_and_nothing_is_lost() -> None:
+    message = [{"role": "user", "content": "SELECT a FROM t"}]
     span = call_span(1, [1], [2], **{key.INPUT_MESSAGES: json.dumps(message)})
-    assert transcript([span], width=10) == "     user: xxxxxxxxx…"
+    assert transcript([span], width=10).splitlines() == ["     user: SELECT a", "           FROM t"]
 
 
 def test_a_tool_call_is_shown_beside_the_words_and_without_any() -> None:
