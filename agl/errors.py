@@ -8,6 +8,7 @@
     + ConflictError           someone else moved it first; re-read       (HTTP 409)
     + InvalidRequestError     the value can never be accepted            (HTTP 422)
     + StoreUnavailableError   retry later; the client already tried      (HTTP 503)
+    + AccessDeniedError       another token, or a store that may be written  (HTTP 401, 403)
   x AgentError                the user's agent raised: recorded on the attempt, never fatal
   x InferenceError            the engine or an upstream refused or failed a call; carries the HTTP status
   x RunStoppedError           the run cannot go on (preflight, too many bad rollouts): the message says why
@@ -61,6 +62,10 @@ class InvalidRequestError(StoreError, ValueError):
 
 class StoreUnavailableError(StoreError, ConnectionError):
     """The store did not answer after the client's own retries, or is closed."""
+
+
+class AccessDeniedError(StoreError, PermissionError):
+    """The token is missing, wrong or too narrow, or the store is read-only; the message says which."""
 
 
 class AgentError(AglError):

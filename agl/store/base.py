@@ -92,6 +92,17 @@ class RolloutQueue(ABC):
         return claimed[0] if claimed else None
 
     @abstractmethod
+    async def undo_dequeue(self, *, worker_id: str, request_id: str) -> list[str]:
+        """Take back a dequeue whose answer did not reach its caller.
+
+        Its attempts that show no sign of life yet vanish, and their rollouts stand in the queue where they stood;
+        what runs or has ended stays. An unknown request changes nothing.
+
+        Returns:
+            Ids of the rollouts that went back.
+        """
+
+    @abstractmethod
     async def start_rollout(
         self, request: RolloutRequest, *, worker_id: str | None = None
     ) -> AttemptedRollout:
@@ -299,8 +310,38 @@ class RunBook(ABC):
         """List metric points."""
 
 
-class LightningStore(RolloutQueue, SpanLog, ResourceBook, WorkerRegistry, RunBook):
+class Retention(ABC):
+    """Forgetting: whole runs, or the spans of rollouts that finished long ago. The space goes back to the system."""
+
+    @abstractmethod
+    async def delete_run(self, run_id: str) -> dict[str, int]:
+        """Delete a run with its rollouts, attempts, spans, metrics, and the resources that no other rollout names.
+
+        Returns:
+            How many ``rollouts``, ``attempts``, ``spans``, ``resources`` and ``metrics`` are gone.
+
+        Raises:
+            NotFoundError: neither a run nor a rollout has that run id.
+            ConflictError: the run is ``running``, or one of its rollouts is open.
+        """
+
+    @abstractmethod
+    async def delete_spans(self, *, finished_before: float, run_id: str | None = None) -> int:
+        """Delete the spans of rollouts (of the run) that are terminal since before that time, and the spans without a
+        rollout that were stored before it (only when no run is named). Rollouts, attempts and rewards stay.
+
+        Returns:
+            How many spans are gone.
+        """
+
+
+class LightningStore(RolloutQueue, SpanLog, ResourceBook, WorkerRegistry, RunBook, Retention):
     """The store: queue, attempts, spans, resources, workers, runs. An async context manager."""
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """Where the records are, for people: a file, ``memory``, a database or a URL, without secrets."""
 
     @abstractmethod
     async def statistics(self, *, run_id: str | None = None) -> dict[str, Any]:

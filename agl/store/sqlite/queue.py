@@ -67,6 +67,12 @@ class SqliteQueue(RolloutQueue):
             finally:
                 arrivals.leave(arrival, run_id)
 
+    async def undo_dequeue(self, *, worker_id: str, request_id: str) -> list[str]:
+        """Take back a dequeue whose answer did not reach its caller."""
+        return await self._access.write(
+            lambda transaction: rollouts.undo_claim(transaction, worker_id, request_id)
+        )
+
     async def start_rollout(
         self, request: RolloutRequest, *, worker_id: str | None = None
     ) -> AttemptedRollout:

@@ -134,6 +134,19 @@ def unclaim(transaction: Transaction, held: Sequence[AttemptedRollout], pinned: 
         transaction.arrived.append(rollout.run_id)
 
 
+def undo_claim(transaction: Transaction, worker_id: str, request_id: str) -> list[str]:
+    """Take a claim back by its request; return the rollouts that went back."""
+    rows = transaction.rows(
+        f"SELECT {HELD_COLUMNS} FROM attempt a JOIN rollout r ON r.position = a.rollout"
+        " WHERE a.request_id = ? AND a.worker_id = ? AND a.status = 'preparing' AND a.next_span = 1"
+        " ORDER BY a.position",
+        (request_id, worker_id),
+    )
+    held = [held_from_row(row) for row in rows]
+    unclaim(transaction, held, frozenset())
+    return [one.rollout.rollout_id for one in held]
+
+
 def start_rollout(
     transaction: Transaction, request: RolloutRequest, worker_id: str | None
 ) -> AttemptedRollout:

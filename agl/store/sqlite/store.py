@@ -12,11 +12,12 @@ from agl.store.sqlite.access import MEMORY, Access, random_id
 from agl.store.sqlite.connection import SCHEMA_VERSION, identity
 from agl.store.sqlite.queue import SqliteQueue
 from agl.store.sqlite.records import SqliteRecords
+from agl.store.sqlite.retention import SqliteRetention
 from agl.store.sqlite.runs import statistics
 from agl.store.sqlite.writer import nothing
 
 
-class SqliteStore(SqliteQueue, SqliteRecords, LightningStore):
+class SqliteStore(SqliteQueue, SqliteRecords, SqliteRetention, LightningStore):
     """A store in an SQLite database, with its clock and ids as arguments.
 
     Args:
@@ -29,6 +30,11 @@ class SqliteStore(SqliteQueue, SqliteRecords, LightningStore):
         self, path: str, *, clock: Callable[[], float] = time.time, new_id: Callable[[str], str] = random_id
     ) -> None:
         self._access = Access(path, clock=clock, new_id=new_id)
+
+    @property
+    def location(self) -> str:
+        """The file, or ``memory``."""
+        return "memory" if self._access.path == MEMORY else self._access.path
 
     async def statistics(self, *, run_id: str | None = None) -> dict[str, Any]:
         """Return counts, of one run or of all."""
