@@ -23,7 +23,7 @@ async def test_a_deleted_run_takes_all_that_was_its_own_and_nothing_else():
         gone = await store.delete_run("old")
         assert gone == {"rollouts": 1, "attempts": 1, "spans": 1, "metrics": 1, "resources": 0}
         assert [one.rollout_id for one in (await store.query_rollouts()).items] == ["b"]
-        assert (await store.query_runs()).items == ()
+        assert not (await store.query_runs()).items
         with pytest.raises(NotFoundError):
             await store.delete_run("old")
 
