@@ -20,6 +20,7 @@ from agl.data import TaskData
 from agl.errors import ConfigError
 from agl.evaluation.rollouts import abandon_rollouts
 from agl.inference.base import Engine
+from agl.launch.event_loop import loop_factory
 from agl.launch.local import Parts, running
 from agl.learners.base import Learner
 from agl.metrics.settings import MetricSettings
@@ -91,7 +92,7 @@ class Trainer:
             ConfigError: the data is at fault, or there is a run in ``run_dir`` and ``resume`` is not set.
             RunStoppedError: going on makes no sense; the message names the first cause.
         """
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(self.fit_async(resume=resume, settings=settings))
 
     async def fit_async(self, *, resume: bool = False, settings: Mapping[str, Any] | None = None) -> Outcome:
@@ -188,15 +189,6 @@ def _learner_for(policy: Policy | None, algorithm: Algorithm) -> Learner:
     from agl.learners.torch.learner import TorchLearner
 
     return TorchLearner(policy=policy, critic="head")
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The uvloop event loop where it is installed."""
-    with suppress(ImportError):
-        import uvloop
-
-        return uvloop.new_event_loop
-    return None
 
 
 def _git_commit() -> str | None:

@@ -1,0 +1,97 @@
+"""A service ends when a signal asks for it, and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from agl.launch.stopping import SIGNALS, run_until_stopped
+
+
+@asynccontextmanager
+async def signalled(number: signal.Signals, log: list[str]) -> AsyncGenerator[None]:
+    """A service that is asked to stop as soon as it is open."""
+    log.append("open")
+    asyncio.get_running_loop().call_soon(signal.raise_signal, number)
+    try:
+        yield
+    finally:
+        await asyncio.sleep(0)
+        log.append("closed")
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_closes_the_service_and_is_returned(number: signal.Signals) -> None:
+    log: list[str] = []
+    assert run_until_stopped(lambda: signalled(number, log)) is number
+    assert log == ["open", "closed"]
+
+
+def test_the_handlers_of_before_are_back_afterwards() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    run_until_stopped(lambda: signalled(signal.SIGTERM, []))
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_a_second_signal_has_the_systems_own_effect() -> None:
+    during: list[object] = []
+
+    @asynccontextmanager
+    async def service() -> AsyncGenerator[None]:
+        async with signalled(signal.SIGINT, []):
+            yield
+            during.extend(signal.getsignal(number) for number in SIGNALS)
+
+    run_until_stopped(service)
+    assert during == [signal.SIG_DFL, signal.SIG_DFL]
+
+
+def test_a_signal_while_the_service_opens_is_answered_when_it_is_open() -> None:
+    log: list[str] = []
+
+    @asynccontextmanager
+    async def service() -> AsyncGenerator[None]:
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0)
+        log.append("open")
+        yield
+        log.append("closed")
+
+    assert run_until_stopped(service) is signal.SIGTERM
+    assert log == ["open", "closed"]
+
+
+def test_a_service_that_does_not_end_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    given_up = threading.Event()
+    codes: list[int] = []
+
+    def give_up(code: int) -> None:
+        codes.append(code)
+        given_up.set()
+
+    @asynccontextmanager
+    async def service() -> AsyncGenerator[None]:
+        async with signalled(signal.SIGTERM, []):
+            yield
+        await asyncio.to_thread(given_up.wait)
+
+    run_until_stopped(service, limit_seconds=0.01, give_up=give_up)
+    assert codes == [1]
+    assert "did not end within 0.01 s" in caplog.text
+
+
+def test_the_error_of_a_service_that_does_not_open_comes_through() -> None:
+    @asynccontextmanager
+    async def service() -> AsyncGenerator[None]:
+        raise OSError("no")
+        yield
+
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with pytest.raises(OSError, match="no"):
+        run_until_stopped(service)
+    assert [signal.getsignal(number) for number in SIGNALS] == before
