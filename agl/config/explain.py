@@ -12,6 +12,7 @@ import yaml
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
+from agl.config.settings import HIDDEN, is_secret
 from agl.errors import ConfigError
 from agl.types.record import Json
 
@@ -76,8 +77,10 @@ def _about(
 
 
 def not_an_override(text: str) -> str:
-    """Return what is wrong with an override that cannot be read."""
-    return f"{text}: not an override; write key=value (in quotes where the value has spaces or {{}}[],=)"
+    """Return what is wrong with an override that cannot be read; the value of a secret is not repeated."""
+    key, equals, _ = text.partition("=")
+    shown = f"{key}={HIDDEN}" if equals and is_secret(key) else text
+    return f"{shown}: not an override; write key=value (in quotes where the value has spaces or {{}}[],=)"
 
 
 def refuse_misspelt_group(override: str, folders: Sequence[Path]) -> None:

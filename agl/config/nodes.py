@@ -75,7 +75,11 @@ def _root_plan(settings: Settings) -> Plan:
 def _refuse_missing(missing: Sequence[str]) -> None:
     if missing:
         some = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        raise ConfigError(f"no value for {some}; choose a recipe (+recipe=NAME) or give {missing[0]}=...")
+        # Where the records are is the user's to say: no recipe does.
+        recipe = (
+            "" if all(key.startswith("store.") for key in missing) else "choose a recipe (+recipe=NAME) or "
+        )
+        raise ConfigError(f"no value for {some}; {recipe}give {missing[0]}=...")
 
 
 def _plan_at(settings: Settings, key: str) -> Plan:

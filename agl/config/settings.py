@@ -23,7 +23,8 @@ _SECRET_KEY = re.compile(
     re.IGNORECASE,
 )
 _URL_PASSWORD = re.compile(r"(?<=://)[^/\s@]+@")
-_RESOLVER_CALL = re.compile(r"(?<!\\)\$\{\s*[\w.]+\s*:")
+_RESOLVER_CALL = re.compile(r"(?<!\\)\$\{\s*(?!oc\.select\s*:)[\w.]+\s*:")
+"""Whose value may be another at another time or place; ``oc.select`` only refers to other settings."""
 _RAISED = re.compile(r"^\w+ raised while resolving interpolation: ")
 _FROM_ENVIRONMENT = re.compile(r"(?<!\\)\$\{\s*oc\.env\s*:")
 _QUOTED = re.compile(r"'(.+?)'")

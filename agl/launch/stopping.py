@@ -1,4 +1,4 @@
-"""A service until somebody stops it: the first signal asks, the second ends the process at once, and time ends it anyway."""
+"""A service until it is stopped: the first signal asks, the second ends the process at once, and so does time."""
 
 from __future__ import annotations
 

@@ -76,6 +76,12 @@ def test_missing_values_are_named_together(world: Path) -> None:
     )
 
 
+def test_a_recipe_is_not_offered_for_what_no_recipe_says() -> None:
+    settings = compose("train", ["+recipe=ppo_sql", "store.path=???"])
+    with pytest.raises(ConfigError, match=r"^no value for store\.path; give store\.path=\.\.\.$"):
+        check(settings)
+
+
 def test_a_required_parameter_that_is_not_there_is_named(world: Path) -> None:
     assert refusal(world, "+recipe=sql", "~algorithm") == "algorithm is missing: classes.py:Root requires it"
 

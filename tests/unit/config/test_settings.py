@@ -83,6 +83,12 @@ def test_saving_fixes_the_time_and_keeps_references(world: Path) -> None:
     assert load_settings(world / "settings.yaml", ["seed=7"]).values["extra"] == 7
 
 
+def test_saving_keeps_a_reference_that_has_a_default(world: Path) -> None:
+    settings = compose("train", ["+recipe=sql", "extra=${oc.select:seed,5}"], folders=[world])
+    save_settings(settings, world / "settings.yaml")
+    assert load_settings(world / "settings.yaml", ["seed=7"]).values["extra"] == 7
+
+
 def test_saving_keeps_secrets_of_the_environment_out_of_the_file(
     world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
