@@ -1,4 +1,5 @@
--- The SQLite store, version 1. `position` numbers every row in the order in which the store wrote it.
+-- The SQLite store, version 2. `position` numbers every row in the order in which the store wrote it.
+-- A change here is a new version: a file migrate_to_N.sql beside this one and a step in sqlite/migrations.py.
 
 CREATE TABLE identity (
   identity TEXT NOT NULL,
@@ -35,6 +36,7 @@ CREATE INDEX rollout_reward ON rollout (reward);
 CREATE INDEX rollout_status ON rollout (status, created_at);
 CREATE INDEX rollout_run ON rollout (run_id, status, created_at) WHERE run_id IS NOT NULL;
 CREATE INDEX rollout_group ON rollout (group_id) WHERE group_id IS NOT NULL;
+CREATE INDEX rollout_resources ON rollout (resources_id) WHERE resources_id IS NOT NULL;
 
 CREATE TABLE attempt (
   position INTEGER PRIMARY KEY,
@@ -52,6 +54,8 @@ CREATE TABLE attempt (
   request_id TEXT,                   -- of the dequeue that made the attempt
   ended_by TEXT,                     -- digest of the report that ended the attempt
   next_span INTEGER NOT NULL DEFAULT 1,
+  taken_from INTEGER,                -- the rollout's place in the queue before this attempt
+  pinned INTEGER NOT NULL DEFAULT 0, -- 1 where this attempt gave the rollout its resources
   UNIQUE (rollout, sequence_id)
 ) STRICT;
 CREATE INDEX attempt_deadline ON attempt (deadline) WHERE deadline IS NOT NULL;
@@ -77,12 +81,26 @@ CREATE TABLE span (
   links TEXT,
   resource TEXT,
   start_time_ns INTEGER NOT NULL,
-  end_time_ns INTEGER
+  end_time_ns INTEGER,
+  packed BLOB,                       -- token ids and logprobs that `attributes` refers to: see sqlite/packed.py
+  stored_at REAL                     -- NULL for a span of a rollout, which goes when its rollout does
 ) STRICT;
 CREATE UNIQUE INDEX span_id ON span (trace_id, span_id);
 CREATE UNIQUE INDEX span_attempt ON span (rollout, attempt, sequence_id) WHERE rollout IS NOT NULL;
 CREATE INDEX span_run ON span (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX span_name ON span (name);
+CREATE INDEX span_stray ON span (stored_at) WHERE stored_at IS NOT NULL;
+
+-- Long texts within the JSON of other tables stand here once and are referred to by number: see sqlite/blobs.py.
+CREATE TABLE blob (
+  blob INTEGER PRIMARY KEY,
+  hash BLOB NOT NULL UNIQUE,
+  uses INTEGER NOT NULL              -- references from rows; deleting the last deletes the blob
+) STRICT;
+CREATE TABLE blob_content (
+  blob INTEGER PRIMARY KEY,
+  content BLOB NOT NULL
+) STRICT;
 
 CREATE TABLE resources (
   version INTEGER PRIMARY KEY,

@@ -6,14 +6,13 @@ import fcntl
 import os
 import sqlite3
 import uuid
-from importlib.resources import files
 from pathlib import Path
 
 import orjson
 
 from agl.errors import StoreError
+from agl.store.sqlite.migrations import SCHEMA_VERSION, migrate, schema_text
 
-SCHEMA_VERSION = 1
 APPLICATION_ID = 0x61676C31
 """``agl1``: marks our files in the header of SQLite's format (https://www.sqlite.org/fileformat.html#application_id)."""
 CACHED_STATEMENTS = 512
@@ -84,10 +83,14 @@ def open_database(path: str, *, now: float) -> sqlite3.Connection:
     db = connect(path)
     try:
         _check_ours(db, path)
+        if db.execute("PRAGMA user_version").fetchone()[0] == 0:
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must come before the first page is written
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
         if db.execute("PRAGMA user_version").fetchone()[0] == 0:
             _create(db, now)
+        else:
+            migrate(db, path, now=now)
     except sqlite3.DatabaseError as error:
         db.close()
         raise StoreError(f"{path} cannot be opened as a store: {error}") from error
@@ -115,9 +118,8 @@ def _check_ours(db: sqlite3.Connection, path: str) -> None:
 
 
 def _create(db: sqlite3.Connection, now: float) -> None:
-    schema = files("agl.store").joinpath("schema.sql").read_text(encoding="utf-8")
     db.executescript(
-        f"BEGIN IMMEDIATE;\n{schema}\n"
+        f"BEGIN IMMEDIATE;\n{schema_text()}\n"
         f"PRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {SCHEMA_VERSION};\n"
         f"INSERT INTO identity VALUES ('{uuid.uuid4()}', {now!r});\nCOMMIT;"
     )

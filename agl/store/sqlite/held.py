@@ -23,7 +23,8 @@ _UPDATE_ROLLOUT = (
 )
 _INSERT_ATTEMPT = (
     "INSERT INTO attempt (attempt_id, rollout, sequence_id, worker_id, status, started_at, last_heartbeat_at, lease,"
-    " deadline, request_id, position) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " deadline, request_id, position, pinned, taken_from)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT queue_position FROM rollout WHERE position = ?))"
 )
 _UPDATE_ATTEMPT = (
     "UPDATE attempt SET worker_id = ?, status = ?, last_heartbeat_at = ?, finished_at = ?, error = ?, lease = ?,"
@@ -80,9 +81,14 @@ def save_rollout(transaction: Transaction, position: int, old: Rollout, new: Rol
 
 
 def insert_attempt(
-    transaction: Transaction, rollout_position: int, held: AttemptedRollout, request_id: str | None
+    transaction: Transaction,
+    rollout_position: int,
+    held: AttemptedRollout,
+    *,
+    request_id: str | None,
+    pinned: bool,
 ) -> None:
-    """Store a new attempt."""
+    """Store a new attempt, and what taking it back would restore: call it while the rollout stands in the queue."""
     attempt = held.attempt
     values = (
         attempt.attempt_id,
@@ -96,6 +102,8 @@ def insert_attempt(
         lifecycle.deadline(held.rollout.config, attempt),
         request_id,
         transaction.position(),
+        pinned,
+        rollout_position,
     )
     transaction.db.execute(_INSERT_ATTEMPT, values)
 

@@ -11,7 +11,7 @@ from agl.store import lifecycle
 from agl.store.base import RolloutQueue
 from agl.store.sqlite import attempts, queries, rollouts
 from agl.store.sqlite.access import Access
-from agl.store.sqlite.writer import Operation
+from agl.store.sqlite.writer import Operation, Transaction
 from agl.types import (
     Attempt,
     AttemptedRollout,
@@ -177,14 +177,11 @@ class SqliteQueue(RolloutQueue):
 
     async def _claim(self, **wanted: Any) -> list[AttemptedRollout]:
         """Claim; what a cancelled caller does not receive goes back to the queue."""
-        pinned: set[str] = set()
 
         def undo(claimed: list[AttemptedRollout]) -> Operation[None]:
-            return lambda transaction: rollouts.unclaim(transaction, claimed, pinned)
+            return lambda transaction: _put_back(transaction, claimed)
 
-        answer = self._access.write(
-            lambda transaction: rollouts.claim(transaction, pinned=pinned, **wanted), undo=undo
-        )
+        answer = self._access.write(lambda transaction: rollouts.claim(transaction, **wanted), undo=undo)
         try:
             return await answer
         except asyncio.CancelledError:
@@ -200,6 +197,10 @@ class SqliteQueue(RolloutQueue):
                 f"no rollout has the id {unknown[0]!r} ({len(unknown)} of those asked for are unknown)"
             )
         return found
+
+
+def _put_back(transaction: Transaction, claimed: Sequence[AttemptedRollout]) -> None:
+    rollouts.unclaim(transaction, [one.attempt.attempt_id for one in claimed])
 
 
 async def _done(future: asyncio.Future[None], until: float | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 from agl.errors import ConflictError
 from agl.store import lifecycle
@@ -29,6 +29,15 @@ _INSERT = (
 _CLAIM = (
     "UPDATE rollout SET status = ?, resources_id = ?, started_at = ?, num_attempts = ?, queue_position = NULL"
     " WHERE position = ?"
+)
+_DELETE_UNUSED = (
+    "DELETE FROM attempt WHERE attempt_id = ? AND status = 'preparing' AND next_span = 1"
+    " RETURNING rollout, sequence_id, taken_from, pinned"
+)
+_PUT_BACK = (
+    "UPDATE rollout SET status = ?, num_attempts = ?, started_at = iif(?, started_at, NULL),"
+    " resources_id = iif(?, NULL, resources_id), queue_position = coalesce(?, position) WHERE position = ?"
+    " RETURNING rollout_id, run_id"
 )
 _ORDER = "ORDER BY r.priority DESC, r.queue_position LIMIT ?"
 
@@ -62,12 +71,8 @@ def claim(
     limit: int,
     request_id: str | None,
     run_id: str | None,
-    pinned: set[str],
 ) -> list[AttemptedRollout]:
-    """Hand out up to ``limit`` queued rollouts; a known ``request_id`` of the worker answers its first claim.
-
-    ``pinned`` receives the ids of the rollouts that had no resources before, for ``unclaim``.
-    """
+    """Hand out up to ``limit`` queued rollouts; a known ``request_id`` of the worker answers its first claim."""
     if request_id is not None:
         claimed = transaction.rows(
             f"SELECT {HELD_COLUMNS} FROM attempt a JOIN rollout r ON r.position = a.rollout"
@@ -92,10 +97,8 @@ def claim(
     held: list[AttemptedRollout] = []
     for row in rows:
         rollout = rollout_from_row(row)
-        if rollout.resources_id is None:
-            pinned.add(rollout.rollout_id)
-            if rollout.run_id not in latest:
-                latest[rollout.run_id] = latest_resources_id(transaction, rollout.run_id)
+        if rollout.resources_id is None and rollout.run_id not in latest:
+            latest[rollout.run_id] = latest_resources_id(transaction, rollout.run_id)
         held.append(
             _hand_out(
                 transaction,
@@ -109,42 +112,34 @@ def claim(
     return held
 
 
-def unclaim(transaction: Transaction, held: Sequence[AttemptedRollout], pinned: Set[str]) -> None:
-    """Take a claim back that nobody received: the attempts vanish and the rollouts go to the front of the queue."""
-    for one in held:
-        attempt, rollout = one.attempt, one.rollout
-        gone = transaction.row(
-            "DELETE FROM attempt WHERE attempt_id = ? AND status = 'preparing' AND next_span = 1 RETURNING rollout",
-            (attempt.attempt_id,),
-        )
+def unclaim(transaction: Transaction, attempt_ids: Sequence[str]) -> list[str]:
+    """Take attempts back that nobody received: they vanish, and their rollouts stand in the queue where they stood.
+
+    Returns:
+        Ids of the rollouts that went back; an attempt that shows a sign of life stays.
+    """
+    back: list[str] = []
+    for attempt_id in attempt_ids:
+        gone = transaction.row(_DELETE_UNUSED, (attempt_id,))
         if gone is None:
             continue
-        retry = attempt.sequence_id > 1
-        transaction.db.execute(
-            "UPDATE rollout SET status = ?, num_attempts = ?, started_at = ?, resources_id = ?,"
-            " queue_position = position WHERE position = ?",
-            (
-                "requeuing" if retry else "pending",
-                attempt.sequence_id - 1,
-                rollout.started_at if retry else None,
-                None if rollout.rollout_id in pinned else rollout.resources_id,
-                gone[0],
-            ),
-        )
-        transaction.arrived.append(rollout.run_id)
+        position, sequence_id, taken_from, pinned = gone
+        retry = sequence_id > 1
+        values = ("requeuing" if retry else "pending", sequence_id - 1, retry, pinned, taken_from, position)
+        row = transaction.row(_PUT_BACK, values)
+        assert row is not None, "an attempt has a rollout"
+        back.append(row[0])
+        transaction.arrived.append(row[1])
+    return back
 
 
 def undo_claim(transaction: Transaction, worker_id: str, request_id: str) -> list[str]:
     """Take a claim back by its request; return the rollouts that went back."""
     rows = transaction.rows(
-        f"SELECT {HELD_COLUMNS} FROM attempt a JOIN rollout r ON r.position = a.rollout"
-        " WHERE a.request_id = ? AND a.worker_id = ? AND a.status = 'preparing' AND a.next_span = 1"
-        " ORDER BY a.position",
+        "SELECT attempt_id FROM attempt WHERE request_id = ? AND worker_id = ? ORDER BY position",
         (request_id, worker_id),
     )
-    held = [held_from_row(row) for row in rows]
-    unclaim(transaction, held, frozenset())
-    return [one.rollout.rollout_id for one in held]
+    return unclaim(transaction, [row[0] for row in rows])
 
 
 def start_rollout(
@@ -237,8 +232,9 @@ def _hand_out(
         now=transaction.now,
     )
     new = held.rollout
+    pinned = rollout.resources_id is None and new.resources_id is not None
+    insert_attempt(transaction, position, held, request_id=request_id, pinned=pinned)
     transaction.db.execute(_CLAIM, (new.status, new.resources_id, new.started_at, new.num_attempts, position))
-    insert_attempt(transaction, position, held, request_id)
     return held
 
 

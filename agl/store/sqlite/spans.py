@@ -24,7 +24,7 @@ from agl.types import AttemptStatus, RolloutConfig, Span
 
 _INSERT = (
     "INSERT INTO span (position, trace_id, span_id, parent_id, rollout, attempt, run_id, sequence_id, name, kind,"
-    " status, attributes, events, links, resource, start_time_ns, end_time_ns)"
+    " status, attributes, events, links, resource, start_time_ns, end_time_ns, stored_at)"
 )
 _ONCE = "ON CONFLICT (trace_id, span_id) DO NOTHING"
 _OWNER = (
@@ -118,6 +118,7 @@ def add(transaction: Transaction, spans: Sequence[Span]) -> list[Span]:
                 resource,
                 span.start_time_ns,
                 span.end_time_ns,
+                transaction.now if owner.rollout is None else None,
             )
         )
         answers.append(span.model_copy(update={"rollout_id": owner.rollout_id, "sequence_id": number}))

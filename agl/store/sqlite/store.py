@@ -9,7 +9,8 @@ from typing import Any
 from agl.errors import ConfigError
 from agl.store.base import LightningStore
 from agl.store.sqlite.access import MEMORY, Access, random_id
-from agl.store.sqlite.connection import SCHEMA_VERSION, identity
+from agl.store.sqlite.connection import identity
+from agl.store.sqlite.migrations import SCHEMA_VERSION
 from agl.store.sqlite.queue import SqliteQueue
 from agl.store.sqlite.records import SqliteRecords
 from agl.store.sqlite.retention import SqliteRetention

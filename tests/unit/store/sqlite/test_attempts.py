@@ -10,7 +10,7 @@ from agl.types import RolloutConfig, RolloutRequest
 
 def hand_out(transaction: Transaction, *configs: RolloutConfig) -> list[str]:
     enqueue(transaction, [RolloutRequest(task=0, config=config) for config in configs])
-    held = claim(transaction, worker_id="w", limit=len(configs), request_id=None, run_id=None, pinned=set())
+    held = claim(transaction, worker_id="w", limit=len(configs), request_id=None, run_id=None)
     return [one.attempt.attempt_id for one in held]
 
 

@@ -9,14 +9,8 @@ from pathlib import Path
 import pytest
 
 from agl.errors import StoreError
-from agl.store.sqlite.connection import (
-    SCHEMA_VERSION,
-    Ownership,
-    connect,
-    identity,
-    json_equal,
-    open_database,
-)
+from agl.store.sqlite.connection import Ownership, connect, identity, json_equal, open_database
+from agl.store.sqlite.migrations import SCHEMA_VERSION
 
 
 def test_a_store_survives_with_its_identity(tmp_path: Path) -> None:
@@ -25,6 +19,7 @@ def test_a_store_survives_with_its_identity(tmp_path: Path) -> None:
     made = identity(db)
     assert db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     assert db.execute("PRAGMA synchronous").fetchone()[0] == 1  # NORMAL
+    assert db.execute("PRAGMA auto_vacuum").fetchone()[0] == 2  # INCREMENTAL
     assert db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION
     db.close()
     again = open_database(path, now=2.0)

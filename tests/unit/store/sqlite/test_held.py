@@ -15,7 +15,7 @@ from agl.types import ErrorInfo, RolloutConfig, RolloutRequest
 def test_what_was_saved_is_found(transaction: Transaction) -> None:
     config = RolloutConfig(unresponsive_seconds=5, max_attempts=2)
     enqueue(transaction, [RolloutRequest(task=1, rollout_id="ro", config=config)])
-    (held,) = claim(transaction, worker_id="w", limit=1, request_id=None, run_id=None, pinned=set())
+    (held,) = claim(transaction, worker_id="w", limit=1, request_id=None, run_id=None)
     _, position = find_rollout(transaction, "ro")
     report = lifecycle.AttemptReport(status="failed", error=ErrorInfo(cause="E", traceback="t"))
     done = lifecycle.ended(held, report, now=200.0)
@@ -32,5 +32,5 @@ def test_a_queued_rollout_keeps_its_place_when_it_is_saved(transaction: Transact
     enqueue(transaction, [RolloutRequest(task=n, rollout_id=f"ro-{n}") for n in range(2)])
     rollout, position = find_rollout(transaction, "ro-0")
     save_rollout(transaction, position, rollout, rollout.model_copy(update={"metadata": {"a": 1}}))
-    (held,) = claim(transaction, worker_id="w", limit=1, request_id=None, run_id=None, pinned=set())
+    (held,) = claim(transaction, worker_id="w", limit=1, request_id=None, run_id=None)
     assert (held.rollout.rollout_id, held.rollout.metadata) == ("ro-0", {"a": 1})
