@@ -30,6 +30,7 @@ from agl.types import (
     RolloutConfig,
     RolloutStatus,
     RunStatus,
+    Span,
 )
 from agl.types.query import ListQuery
 from agl.types.record import Identifier, Json, Record
@@ -165,6 +166,31 @@ class Sequence(Record):
     """POST /v1/spans/sequence; answers ``{"sequence_ids": [...]}``."""
 
     attempts: tuple[AttemptKey, ...] = Field(max_length=MAX_BATCH)
+
+
+class StoredSpans(Record):
+    """What POST /v1/spans?answer=ids answers: enough for a client that still has the spans that it sent."""
+
+    sequence_ids: tuple[int | None, ...]
+    others: dict[int, Span] = Field(default_factory=dict)
+    """By their place among those sent: spans that are stored otherwise than sent, e.g. because their id was known."""
+
+    @classmethod
+    def of(cls, sent: list[Span], stored: list[Span]) -> StoredSpans:
+        """Return the answer to spans that the store received as ``sent`` and returned as ``stored``."""
+        others = {
+            place: new
+            for place, (old, new) in enumerate(zip(sent, stored, strict=True))
+            if {**old.__dict__, "sequence_id": new.sequence_id} != new.__dict__
+        }
+        return cls(sequence_ids=tuple(span.sequence_id for span in stored), others=others)
+
+    def spans(self, sent: list[Span]) -> list[Span]:
+        """Return the stored spans, given those that were sent."""
+        return [
+            self.others.get(place) or span.model_copy(update={"sequence_id": number})
+            for place, (span, number) in enumerate(zip(sent, self.sequence_ids, strict=True))
+        ]
 
 
 class NewResources(Record):

@@ -3,7 +3,7 @@ from pydantic import ValidationError
 
 from agl.errors import AccessDeniedError, ConflictError, InvalidRequestError, NotFoundError, StoreError
 from agl.store import wire
-from agl.types import Attempt, AttemptedRollout, Rollout, RolloutQuery, SpanQuery
+from agl.types import Attempt, AttemptedRollout, Rollout, RolloutQuery, Span, SpanQuery
 
 
 def test_a_query_survives_the_trip_through_url_parameters():
@@ -60,3 +60,19 @@ def test_a_claim_is_the_rollout_with_its_attempt():
     held = AttemptedRollout(rollout=rollout, attempt=attempt)
     text = wire.ClaimedRollout.of(held).model_dump_json()
     assert wire.ClaimedRollout.model_validate_json(text).held() == held
+
+
+def test_stored_spans_travel_as_their_numbers_and_only_those_that_differ_as_themselves():
+    sent = [
+        Span(span_id="1", trace_id="t", name="a", start_time_ns=1, rollout_id="r", attempt_id="at"),
+        Span(span_id="2", trace_id="t", name="b", start_time_ns=2, attempt_id="at"),
+        Span(span_id="3", trace_id="t", name="c", start_time_ns=3),
+    ]
+    stored = [
+        sent[0].model_copy(update={"sequence_id": 7}),
+        sent[1].model_copy(update={"sequence_id": 8, "rollout_id": "r"}),
+        sent[2],
+    ]
+    answer = wire.StoredSpans.of(sent, stored)
+    assert (answer.sequence_ids, list(answer.others)) == ((7, 8, None), [1])
+    assert wire.StoredSpans.model_validate_json(answer.model_dump_json()).spans(sent) == stored
