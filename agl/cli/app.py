@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from agl import __version__
 from agl.cli.run_folder import NEWEST
+from agl.cli.store.commands import store
 from agl.errors import AglError
 
 INTERRUPTED = 130
@@ -114,6 +115,7 @@ def options(
     For example:
       agl train +recipe=ppo_sql    a small policy learns to write SQL, on a CPU
       agl train --help
+      agl store --help
     """
 
 
@@ -152,6 +154,9 @@ def train(
     from agl.cli import train as command
 
     command.main(overrides or [], cfg=cfg, config_dir=config_dir, run_dir=run_dir, resume=resume)
+
+
+app.add_typer(store, name="store")
 
 
 def main() -> None:

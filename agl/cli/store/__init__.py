@@ -1,0 +1,1 @@
+"""agl store: serve the records, forget old ones, copy them."""

@@ -1,0 +1,69 @@
+"""Which store a command means: one that is served at a URL, or the one that settings make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from agl.config import Settings, build, compose
+from agl.errors import ConfigError
+from agl.store.base import LightningStore
+from agl.types.record import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A store, built but not open, and its file where it is one of this machine's."""
+
+    store: LightningStore
+    file: Path | None
+
+    def size_bytes(self) -> int | None:
+        """Return how large the file is, what SQLite keeps beside it included."""
+        if self.file is None:
+            return None
+        parts = (Path(f"{self.file}{end}") for end in ("", "-wal"))
+        return sum(part.stat().st_size for part in parts if part.exists())
+
+
+def store_settings(overrides: Sequence[str], *, config_dir: Path | None, **options: Json) -> Settings:
+    """Compose the settings of ``agl store``; the command's options, where given, replace its root keys.
+
+    Raises:
+        ConfigError: a mistake in the overrides.
+    """
+    given = {name: _literal(value) for name, value in options.items() if value is not None}
+    return compose("store", overrides, config_dir=config_dir).with_values(**given)
+
+
+def _literal(value: Json) -> Json:
+    """Keep text from being read as a reference to other settings."""
+    return value.replace("${", "\\${") if isinstance(value, str) else value
+
+
+def existing_place(
+    overrides: Sequence[str], *, store_url: str | None, token: str | None, config_dir: Path | None
+) -> Place:
+    """Return the store that the options and overrides name.
+
+    Raises:
+        ConfigError: a mistake in the settings, both a URL and a file, or a file that does not exist.
+    """
+    if store_url is not None:
+        if overrides:
+            raise ConfigError(f"{overrides[0]}: --store-url says which store it is; leave this out")
+        settings = store_settings(["store=client"], config_dir=config_dir, token=token)
+        node = cast("Mapping[str, Json]", settings.raw["store"])
+        at_url = settings.with_values(store={**node, "url": _literal(store_url), "token": "${token}"})
+        return Place(store=build(at_url, LightningStore, "store"), file=None)  # type: ignore[type-abstract]
+    settings = store_settings(overrides, config_dir=config_dir)
+    node = cast("Mapping[str, Json]", settings.values["store"])
+    path = node.get("path")
+    file = Path(path) if isinstance(path, str) else None
+    if file is not None and not file.is_file():
+        raise ConfigError(
+            f"there is no store in {file}: give store.path=FILE, or --store-url URL of one that is served"
+        )
+    return Place(store=build(settings, LightningStore, "store"), file=file)  # type: ignore[type-abstract]
