@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from agl.cli.store.place import store_settings
 from agl.config import build, settings_text
@@ -15,6 +16,15 @@ from agl.store.server import StoreServer
 
 HINT_FROM = 16
 """Length of a token of which the last four characters may be shown."""
+
+
+@runtime_checkable
+class Announcing(Protocol):
+    """A store that tells others, who find its file taken, where it is served."""
+
+    def announce(self, url: str) -> None:
+        """Tell it from now on."""
+        ...
 
 
 def main(
@@ -51,6 +61,8 @@ def main(
 async def serving(server: StoreServer) -> AsyncGenerator[None]:
     """Open the store, serve it and say where."""
     async with server.store as store, server.serving() as url:
+        if isinstance(store, Announcing):
+            store.announce(url)
         identity = (await store.health())["identity"]
         lines = start_lines(
             url,

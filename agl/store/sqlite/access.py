@@ -98,6 +98,11 @@ class Access:
             return self._writer.submit(lambda transaction: read(transaction.db))
         return self._readers.submit(read)
 
+    def announce(self, url: str) -> None:
+        """Write beside the file where its records are served."""
+        if self._ownership is not None:
+            self._ownership.announce(url)
+
     @contextmanager
     def visit(self) -> Generator[None]:
         """Keep the database open for a wait: ``close`` ends the wait, then waits for the visitor to leave."""

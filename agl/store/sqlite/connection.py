@@ -37,15 +37,25 @@ class Ownership:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            owner = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+            owner, _, url = os.read(descriptor, 1000).decode("utf-8", "replace").partition("\n")
             os.close(descriptor)
+            advice = (
+                f", which serves it at {url.strip()}: use that URL, or end the process"
+                if url.strip()
+                else ": end that process, give this one another file, or let both talk to one `agl store`"
+            )
             raise StoreError(
-                f"{self._file} is open in process {owner}: end that process, give this one another file, "
-                "or let both talk to one `agl store`"
+                f"{self._file} is open in process {owner.strip() or 'unknown'}{advice}"
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
         self._descriptor = descriptor
+        self.announce("")
+
+    def announce(self, url: str) -> None:
+        """Tell who finds the file taken that its records are served at ``url``; empty where they are not."""
+        if self._descriptor is not None:
+            text = f"{os.getpid()}\n{url}\n".encode()
+            os.pwrite(self._descriptor, text, 0)
+            os.ftruncate(self._descriptor, len(text))
 
     def let_go(self) -> None:
         """Let others have the file. The lock file stays: removing it would let two processes own the store."""

@@ -50,6 +50,10 @@ class SqliteStore(SqliteQueue, SqliteRecords, SqliteRetention, LightningStore):
         """Let the watchdog look now. The store does so by itself; this is for clocks that are not the system's."""
         await self._access.write(nothing)
 
+    def announce(self, url: str) -> None:
+        """Let a process that finds the file taken say where its records are served."""
+        self._access.announce(url)
+
     async def open(self) -> None:
         """Take hold of the database.
 

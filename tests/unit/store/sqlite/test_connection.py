@@ -69,6 +69,24 @@ def test_a_file_has_one_owner_at_a_time(tmp_path: Path) -> None:
     second.let_go()
 
 
+def test_an_owner_that_serves_is_named_with_its_url(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.sqlite")
+    owner = Ownership(path)
+    owner.announce("http://127.0.0.1:1")  # not the owner yet
+    owner.take()
+    for url, words in (
+        (
+            "http://127.0.0.1:4747",
+            rf"in process {os.getpid()}, which serves it at http://127\.0\.0\.1:4747: use",
+        ),
+        ("", rf"in process {os.getpid()}: end that process"),
+    ):
+        owner.announce(url)
+        with pytest.raises(StoreError, match=words):
+            Ownership(path).take()
+    owner.let_go()
+
+
 def test_a_reader_cannot_write(tmp_path: Path) -> None:
     path = str(tmp_path / "store.sqlite")
     open_database(path, now=1.0).close()

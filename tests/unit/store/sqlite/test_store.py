@@ -64,9 +64,13 @@ async def test_a_file_keeps_everything_over_close_and_open(tmp_path: Path) -> No
 
 async def test_the_same_file_is_opened_once(tmp_path: Path) -> None:
     path = str(tmp_path / "store.sqlite")
-    async with SqliteLightningStore(path):
+    async with SqliteLightningStore(path) as store:
         with pytest.raises(StoreError, match="is open in process"):
             await SqliteLightningStore(path).open()
+        store.announce("http://127.0.0.1:4747")
+        with pytest.raises(StoreError, match="serves it at http://127"):
+            await SqliteLightningStore(path).open()
+    InMemoryLightningStore().announce("http://127.0.0.1:4747")  # there is nobody who could ask
 
 
 async def test_each_memory_store_is_a_store_of_its_own() -> None:
