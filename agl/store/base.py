@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from agl.types import (
     Attempt,
@@ -371,3 +371,12 @@ class LightningStore(RolloutQueue, SpanLog, ResourceBook, WorkerRegistry, RunBoo
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+@runtime_checkable
+class Backup(Protocol):
+    """A store that can be copied to one SQLite file while it serves."""
+
+    async def backup(self, path: str) -> None:
+        """Write a consistent copy of the store to a new file; nothing is left there when it fails or is cancelled."""
+        ...

@@ -49,6 +49,8 @@ CODES: Mapping[str, tuple[int, type[StoreError]]] = MappingProxyType(
         "unauthorized": (401, AccessDeniedError),
         "forbidden": (403, AccessDeniedError),
         "not_found": (404, NotFoundError),
+        "method_not_allowed": (405, InvalidRequestError),
+        "timeout": (408, StoreUnavailableError),
         "conflict": (409, ConflictError),
         "store_changed": (409, StoreUnavailableError),
         "too_large": (413, InvalidRequestError),
@@ -254,8 +256,8 @@ def parameters(query: ListQuery) -> list[tuple[str, str]]:
     return pairs
 
 
-def query_from(kind: type[ListQuery], pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Return the fields of a query of this kind from URL parameters; the query's own validation is the caller's.
+def query_from(kind: type[Record], pairs: list[tuple[str, str]]) -> dict[str, Any]:
+    """Return the fields of a record of this kind from URL parameters; its validation is the caller's.
 
     Raises:
         InvalidRequestError: an unknown or repeated parameter, or ``attributes`` that is no JSON.
@@ -264,7 +266,7 @@ def query_from(kind: type[ListQuery], pairs: list[tuple[str, str]]) -> dict[str,
     for name, text in pairs:
         if name not in kind.model_fields:
             raise InvalidRequestError(
-                f"{name} is not a parameter of this list; it knows {', '.join(sorted(kind.model_fields))}"
+                f"{name} is not a parameter here; known are {', '.join(sorted(kind.model_fields))}"
             )
         if "tuple" in str(kind.model_fields[name].annotation):
             fields[name] = (*fields.get(name, ()), text)

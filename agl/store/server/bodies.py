@@ -1,0 +1,254 @@
+"""Bodies: read within limits of size, time and memory, unpacked, and decoded to records.
+
+JSON is read by orjson, because it is strict: no NaN, no number beyond a double, no lone surrogate, no deep nesting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+from pydantic import TypeAdapter, ValidationError
+
+from agl.errors import InvalidRequestError
+from agl.store import wire
+from agl.store.server.operation import Body, Headers
+from agl.store.server.polls import Receive
+from agl.store.server.refusal import ClientGoneError, RefusedError
+from agl.types.record import Record
+
+TURN_SECONDS = 0.005
+"""How long decoding or encoding may keep the event loop from others."""
+_MAX_DISCARDED = (
+    8  # times the body limit: how much of a refused body is read so that the client sees the refusal
+)
+_THREAD_BYTES = 64 * 1024  # unpacking more than this takes longer than handing it to a thread
+_MAX_PARAMETERS = 1000
+
+
+class Hold:
+    """The bytes that one request keeps in memory."""
+
+    __slots__ = ("_memory", "num_bytes")
+
+    def __init__(self, memory: BodyMemory) -> None:
+        self._memory = memory
+        self.num_bytes = 0
+
+    def add(self, num_bytes: int) -> None:
+        """Count bytes. RefusedError when all requests together hold too many."""
+        self.num_bytes += num_bytes
+        self._memory.num_bytes += num_bytes
+        if self._memory.num_bytes > self._memory.max_bytes and self.num_bytes > _THREAD_BYTES:
+            message = f"requests under way hold {self._memory.num_bytes} bytes; try again"
+            raise RefusedError("too_many_requests", message, closes=True)
+
+    def release(self) -> None:
+        """Forget them."""
+        self._memory.num_bytes -= self.num_bytes
+        self.num_bytes = 0
+
+
+class BodyMemory:
+    """The bytes that all requests keep in memory, and their limit. Small requests pass when it is reached."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.num_bytes = 0
+
+
+class BodyReader:
+    """Reads request bodies.
+
+    Args:
+        max_bytes: of one body, as it comes and unpacked.
+        seconds: longest time until a body is there.
+    """
+
+    def __init__(self, *, max_bytes: int, seconds: float) -> None:
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+
+    async def read(self, headers: Headers, receive: Receive, hold: Hold) -> bytes:
+        """Return the body, unpacked.
+
+        Raises:
+            RefusedError: it is too large, too slow, or packed in a way that is not known.
+            ClientGoneError: the client left before its end.
+        """
+        encoding = headers.get(b"content-encoding", b"identity").strip().lower()
+        if encoding not in (b"identity", b"gzip", b"x-gzip", b""):
+            text = encoding.decode("latin-1")[:40]
+            raise RefusedError(
+                "unsupported_media_type", f"content-encoding {text!r} is not read here; use gzip or none"
+            )
+        try:
+            async with asyncio.timeout(self._seconds):
+                body = await self._receive(headers, receive, hold)
+        except TimeoutError as error:
+            message = f"the body did not arrive within {self._seconds:g} s"
+            raise RefusedError("timeout", message, closes=True) from error
+        if encoding in (b"identity", b""):
+            return body
+        if len(body) > _THREAD_BYTES:
+            unpacked = await asyncio.to_thread(gunzip, body, self._max_bytes)
+        else:
+            unpacked = gunzip(body, self._max_bytes)
+        hold.add(len(unpacked))
+        return unpacked
+
+    async def _receive(self, headers: Headers, receive: Receive, hold: Hold) -> bytes:
+        """The whole body. One over the limit is read to its end, unkept, so that the client sees the refusal."""
+        limit = self._max_bytes
+        declared = headers.get(b"content-length", b"0")
+        too_large = len(declared) > 18 or (declared.isdigit() and int(declared) > limit)
+        hopeless = too_large and (len(declared) > 18 or int(declared) > limit * _MAX_DISCARDED)
+        parts: list[bytes] = []
+        size, more = 0, not (hopeless or (too_large and b"expect" in headers))
+        while more and size <= limit * _MAX_DISCARDED:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            part = message.get("body", b"")
+            more = message.get("more_body", False)
+            size += len(part)
+            too_large = too_large or size > limit
+            if too_large:
+                parts.clear()
+                hold.release()
+            else:
+                hold.add(len(part))
+                parts.append(part)
+        if too_large:
+            raise _too_large(limit)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def gunzip(data: bytes, max_bytes: int) -> bytes:
+    """Return gzip data unpacked, never holding more than ``max_bytes`` of it.
+
+    Raises:
+        RefusedError: it is no gzip, ends early, or is larger.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while data:
+        unpacker = zlib.decompressobj(wbits=31)
+        try:
+            part = unpacker.decompress(data, max_bytes - size + 1)
+        except zlib.error as error:
+            raise RefusedError("bad_request", f"the body is not gzip as its header says: {error}") from error
+        size += len(part)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        if not unpacker.eof:
+            raise RefusedError("bad_request", "the gzip body ends early")
+        parts.append(part)
+        data = unpacker.unused_data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def media_type_of(headers: Headers, body: Body) -> str:
+    """Return the request's media type, the operation's first where none is given.
+
+    Raises:
+        RefusedError: the operation does not take it.
+    """
+    given = headers.get(b"content-type")
+    if given is None:
+        return body.media_types[0]
+    kind, _, rest = given.decode("latin-1").lower().partition(";")
+    kind = kind.strip()
+    charset = rest.partition("charset=")[2].partition(";")[0].strip('" ')
+    if kind in body.media_types and charset in ("", "utf-8", "utf8", "us-ascii"):
+        return kind
+    raise RefusedError(
+        "unsupported_media_type",
+        f"content-type {given.decode('latin-1')[:80]!r} is not read here; use {' or '.join(body.media_types)}",
+    )
+
+
+async def decoded(data: bytes, body: Body) -> Any:
+    """Return the value of a JSON body. A long list is decoded in turns with other requests.
+
+    Raises:
+        RefusedError: it is no JSON, or its fields are wrong.
+    """
+    if not data:
+        if body.required:
+            raise RefusedError("bad_request", "the body is empty: send JSON")
+        data = b"{}"
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise RefusedError("bad_request", f"the body is not JSON: {error}") from error
+    if body.many and isinstance(value, list):
+        return await _decoded_list(value, body.adapter)  # pyright: ignore[reportUnknownArgumentType]
+    try:
+        return body.adapter.validate_python(value)
+    except ValidationError as error:
+        raise RefusedError("invalid", fields_message(error)) from error
+
+
+async def _decoded_list(values: list[Any], adapter: TypeAdapter[Any]) -> list[Any]:
+    if len(values) > wire.MAX_BATCH:
+        message = f"a list of {len(values)}: at most {wire.MAX_BATCH} in one request; send it in parts"
+        raise RefusedError("invalid", message)
+    records: list[Any] = []
+    turn_ends = time.perf_counter() + TURN_SECONDS
+    for index, value in enumerate(values):
+        try:
+            records.append(adapter.validate_python(value))
+        except ValidationError as error:
+            raise RefusedError("invalid", fields_message(error, index)) from error
+        if time.perf_counter() > turn_ends:
+            await asyncio.sleep(0)
+            turn_ends = time.perf_counter() + TURN_SECONDS
+    return records
+
+
+def parameters_from(kind: type[Record], query_string: bytes) -> Record:
+    """Return the record that URL parameters give.
+
+    Raises:
+        RefusedError: a parameter is unknown, given twice, not UTF-8, or wrong.
+    """
+    try:
+        pairs = parse_qsl(
+            query_string.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(query_string),
+            errors="strict",
+            max_num_fields=_MAX_PARAMETERS,
+        )
+    except ValueError as error:
+        raise RefusedError("bad_request", f"the URL's parameters cannot be read: {error}") from error
+    try:
+        return kind.model_validate(wire.query_from(kind, pairs))
+    except ValidationError as error:
+        raise RefusedError("invalid", fields_message(error)) from error
+    except InvalidRequestError as error:
+        raise RefusedError("invalid", str(error)) from error
+
+
+def fields_message(error: ValidationError, *inside: str | int) -> str:
+    """Return in one line what is wrong with which field."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    place = _path((*inside, *found[0]["loc"]))
+    others = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"{place}: {found[0]['msg']}{others}" if place else f"the body: {found[0]['msg']}{others}"
+
+
+def _path(loc: Sequence[str | int]) -> str:
+    """A field's path: ``[3].config.max_attempts``."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:80]}" for part in loc)
+    return text.removeprefix(".")
+
+
+def _too_large(limit: int) -> RefusedError:
+    return RefusedError("too_large", f"the body is larger than {limit} bytes; send it in parts", closes=True)

@@ -1,0 +1,181 @@
+"""StoreServer: the settings of the store's HTTP server, and its service on the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import resource
+import socket
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+
+import uvicorn
+
+from agl.errors import ConfigError
+from agl.store.base import LightningStore
+from agl.store.server.access import is_loopback
+from agl.store.server.app import create_app
+from agl.store.server.connection import ConnectionLimits, limited_protocol
+from agl.store.tokens import require_token
+from agl.store.wire import DEFAULT_PORT
+
+log = logging.getLogger(__name__)
+
+_BACKLOG = 4096
+_KEEP_ALIVE_SECONDS = (
+    75  # longer than clients keep an idle connection, so that it is the client who closes it
+)
+_OWN_FILES = 256  # descriptors that are no connections: the database, its readers, libraries
+
+
+class StoreServer:
+    """Where the store's HTTP API listens and what it lets in.
+
+    Args:
+        store: what is served; opened and closed by the caller.
+        host: the address to listen on; another than this machine's own needs a token.
+        port: 0 takes a free one.
+        token: what admins must send as ``Authorization: Bearer``; None asks for nothing.
+        read_only: refuse what changes the store.
+        max_body_bytes: the largest request body, as it comes and unpacked.
+        max_connections: the most clients at once, waiting ones included.
+        grace_seconds: how long requests under way may take when the server stops.
+    """
+
+    def __init__(
+        self,
+        store: LightningStore,
+        *,
+        host: str = "127.0.0.1",
+        port: int = DEFAULT_PORT,
+        token: str | None = None,
+        read_only: bool = False,
+        max_body_bytes: int = 67108864,
+        max_connections: int = 20000,
+        grace_seconds: float = 4.0,
+    ) -> None:
+        require_token(token, "store.token")
+        if not is_loopback(host) and token is None:
+            raise ConfigError(
+                f"store.host={host} can be reached from other machines: set store.token, or use 127.0.0.1"
+            )
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"store.port={port}: a port is a number from 0 (any free one) to 65535")
+        if max_body_bytes < 1:
+            raise ConfigError(f"store.max_body_bytes={max_body_bytes}: at least 1")
+        if max_connections < 1:
+            raise ConfigError(f"store.max_connections={max_connections}: at least 1")
+        if not grace_seconds >= 0:
+            raise ConfigError(f"store.grace_seconds={grace_seconds}: 0 or more")
+        self.store = store
+        self.host = host
+        self.port = port
+        self.token = token
+        self.read_only = read_only
+        self.max_body_bytes = max_body_bytes
+        self.max_connections = max_connections
+        self.grace_seconds = grace_seconds
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncGenerator[str]:
+        """Serve until the block ends; yields the URL.
+
+        On the way out nobody new is let in, long polls answer with what they have, and other requests under way get
+        ``grace_seconds`` before they are refused.
+
+        Raises:
+            ConfigError: the address cannot be listened on.
+        """
+        app = create_app(
+            self.store,
+            token=self.token,
+            read_only=self.read_only,
+            max_body_bytes=self.max_body_bytes,
+            hosts=(self.host,),
+        )
+        limits = ConnectionLimits(max_connections=_raised_file_limit(self.max_connections))
+        with listening(self.host, self.port) as listener:
+            config = uvicorn.Config(
+                app,
+                http=limited_protocol(limits),
+                ws="none",
+                loop="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                log_level="critical",
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                backlog=_BACKLOG,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=self.grace_seconds,  # pyright: ignore[reportArgumentType] - a float does
+            )
+            config.load()  # here, so that what it raises is not lost in the server's task
+            server = EmbeddedServer(config)
+            task = asyncio.create_task(server.serve(sockets=[listener]))
+            try:
+                yield url_of(self.host, listener)
+            finally:
+                app.polls.release()
+                server.should_exit = True
+                await task
+
+
+class EmbeddedServer(uvicorn.Server):
+    """uvicorn inside somebody else's process: signals belong to the caller."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave the signal handlers as they are."""
+        yield
+
+
+@contextlib.contextmanager
+def listening(host: str, port: int) -> Generator[socket.socket]:
+    """A listening socket: connections are queued from now on, so nobody has to wait for the server's first moment.
+
+    Raises:
+        ConfigError: the address is not this machine's, or the port is taken.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(f"store.host={host}: {error}") from error
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            reason = "another program listens there" if taken else error.strerror
+            message = (
+                f"the store cannot listen on {host}:{port}: {reason}; choose another port, 0 for any free one"
+            )
+            raise ConfigError(message) from error
+        yield listener
+
+
+def url_of(host: str, listener: socket.socket) -> str:
+    """Return the root under which clients reach the listener; a wildcard address is named by the machine's name."""
+    port = listener.getsockname()[1]
+    if host in ("0.0.0.0", "::", ""):
+        host = socket.gethostname()
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _raised_file_limit(max_connections: int) -> int:
+    """Let this process open a file for each connection; return how many connections its hard limit leaves."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max_connections + _OWN_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return max_connections
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        log.warning("the system allows %d open files: %d connections at most", allowed, allowed - _OWN_FILES)
+    return max(allowed - _OWN_FILES, 1)

@@ -1,0 +1,126 @@
+"""Operations on spans."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from agl.store import wire
+from agl.store.server.operation import Body, Call, Operation
+from agl.types import Page, Span, SpanQuery
+from agl.types.record import Record
+
+
+class SpanAnswer(Record):
+    """Parameters of POST /v1/spans."""
+
+    answer: Literal["spans", "ids"] = "spans"
+    """``ids`` answers the sequence ids alone, which is cheaper."""
+
+
+class SequenceIds(Record):
+    """Sequence ids, in the order of the request."""
+
+    sequence_ids: tuple[int | None, ...]
+
+
+class OldSpans(Record):
+    """Parameters of DELETE /v1/spans."""
+
+    finished_before: float
+    """Unix seconds: spans of rollouts that are terminal since before."""
+    run_id: str | None = None
+
+
+class Deleted(Record):
+    """How many spans are gone."""
+
+    deleted: int
+
+
+def operations() -> tuple[Operation, ...]:
+    """Return the operations of this module."""
+    return (
+        Operation(
+            method="POST",
+            path="/v1/spans",
+            run=_add_spans,
+            summary="Store one span or a list, all or none",
+            body=Body(kind=Span, many=True),
+            parameters=SpanAnswer,
+            answers=Span | list[Span] | SequenceIds,
+            writes=True,
+            access=_are_own_spans,
+            may=("not_found", "conflict"),
+        ),
+        Operation(
+            method="POST",
+            path="/v1/spans/sequence",
+            run=_sequence_ids,
+            summary="Allocate the next sequence id of each attempt",
+            body=Body(kind=wire.Sequence),
+            answers=SequenceIds,
+            writes=True,
+            access=_are_own_sequences,
+            may=("not_found",),
+        ),
+        Operation(
+            method="GET",
+            path="/v1/spans",
+            run=_query_spans,
+            summary="List spans",
+            parameters=SpanQuery,
+            answers=Page[Span],
+            access=_asks_own_spans,
+            may=("not_found",),
+        ),
+        Operation(
+            method="DELETE",
+            path="/v1/spans",
+            run=_delete_spans,
+            summary="Delete the spans of rollouts that finished before a time",
+            parameters=OldSpans,
+            answers=Deleted,
+            writes=True,
+        ),
+    )
+
+
+async def _are_own_spans(call: Call, attempt: tuple[str, str]) -> bool:
+    spans: list[Span] = call.body if isinstance(call.body, list) else [call.body]
+    return all((span.rollout_id, span.attempt_id) == attempt for span in spans)
+
+
+async def _are_own_sequences(call: Call, attempt: tuple[str, str]) -> bool:
+    wanted: wire.Sequence = call.body
+    return all((key.rollout_id, key.attempt_id) == attempt for key in wanted.attempts)
+
+
+async def _asks_own_spans(call: Call, attempt: tuple[str, str]) -> bool:
+    query: SpanQuery = call.parameters
+    return (query.rollout_id, query.attempt_id) == attempt
+
+
+async def _add_spans(call: Call) -> object:
+    wanted: SpanAnswer = call.parameters
+    many = isinstance(call.body, list)
+    spans = await call.store.add_many_spans(call.body if many else [call.body])
+    if wanted.answer == "ids":
+        return {"sequence_ids": [span.sequence_id for span in spans]}
+    return spans if many else spans[0]
+
+
+async def _sequence_ids(call: Call) -> object:
+    wanted: wire.Sequence = call.body
+    keys = [(key.rollout_id, key.attempt_id) for key in wanted.attempts]
+    return {"sequence_ids": await call.store.get_many_span_sequence_ids(keys)}
+
+
+async def _query_spans(call: Call) -> object:
+    return await call.store.query_spans(call.parameters)
+
+
+async def _delete_spans(call: Call) -> object:
+    wanted: OldSpans = call.parameters
+    return {
+        "deleted": await call.store.delete_spans(finished_before=wanted.finished_before, run_id=wanted.run_id)
+    }

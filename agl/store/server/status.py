@@ -1,0 +1,151 @@
+"""Operations on the store as a whole: health, counts, metrics, tokens and backup."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from agl.errors import NotFoundError
+from agl.store import wire
+from agl.store.base import Backup
+from agl.store.server.metrics import ServerMetrics
+from agl.store.server.operation import Answer, Body, Call, Operation
+from agl.store.server.records import OfRun
+from agl.store.server.refusal import RefusedError
+from agl.store.tokens import scoped_token
+from agl.types import AttemptQuery
+from agl.types.record import Record
+
+_CHUNK_BYTES = 256 * 1024
+
+
+class Health(Record):
+    """What the health answers."""
+
+    status: str
+    identity: str
+    """A uuid made with the file or database."""
+    schema_version: int
+
+
+class ScopedToken(Record):
+    """A token that may touch one attempt only."""
+
+    token: str
+
+
+class Status:
+    """The handlers that need to know the server's token or metrics."""
+
+    def __init__(self, *, token: str | None, metrics: ServerMetrics) -> None:
+        self._token = token
+        self._metrics = metrics
+
+    def operations(self) -> tuple[Operation, ...]:
+        """Return the operations of this module."""
+        return (
+            Operation(
+                method="GET",
+                path="/v1/health",
+                run=_health,
+                summary="Whether the store serves, and which one it is; needs no token",
+                answers=Health,
+                needs_token=False,
+            ),
+            Operation(
+                method="GET",
+                path="/v1/statistics",
+                run=_statistics,
+                summary="Counts of everything, or of one run",
+                parameters=OfRun,
+                answers=dict[str, Any],
+            ),
+            Operation(
+                method="GET",
+                path="/metrics",
+                run=self._metrics_text,
+                summary="Metrics in Prometheus' text format",
+                answers=CONTENT_TYPE_LATEST,
+            ),
+            Operation(
+                method="POST",
+                path="/v1/tokens",
+                run=self._scoped_token,
+                summary="Make a token that may touch one attempt only",
+                body=Body(kind=wire.AttemptKey),
+                answers=ScopedToken,
+                may=("not_found", "conflict"),
+            ),
+            Operation(
+                method="GET",
+                path="/v1/backup",
+                run=_backup,
+                summary="A consistent copy of the store as an SQLite file",
+                answers="application/vnd.sqlite3",
+                may=("not_found",),
+            ),
+        )
+
+    async def _metrics_text(self, call: Call) -> object:
+        statistics, health = await call.store.statistics(), await call.store.health()
+        body = self._metrics.text(statistics, health, call.store.location)
+        return Answer(body=body, media_type=CONTENT_TYPE_LATEST)
+
+    async def _scoped_token(self, call: Call) -> object:
+        key: wire.AttemptKey = call.body
+        if self._token is None:
+            raise RefusedError("conflict", "this server asks for no token, so there is none to make")
+        query = AttemptQuery(rollout_id=key.rollout_id, order="desc")
+        if not any(
+            attempt.attempt_id == key.attempt_id for attempt in (await call.store.query_attempts(query)).items
+        ):
+            raise NotFoundError(f"rollout {key.rollout_id!r} has no attempt {key.attempt_id!r}")
+        return {"token": scoped_token(self._token, key.rollout_id, key.attempt_id)}
+
+
+async def _health(call: Call) -> object:
+    return await call.store.health()
+
+
+async def _statistics(call: Call) -> object:
+    wanted: OfRun = call.parameters
+    return await call.store.statistics(run_id=wanted.run_id)
+
+
+async def _backup(call: Call) -> object:
+    store = call.store
+    if not isinstance(store, Backup):
+        raise RefusedError("not_found", f"the store at {store.location} has no file to copy")
+    folder = tempfile.TemporaryDirectory(prefix="agl-backup-", ignore_cleanup_errors=True)
+    path = Path(folder.name) / "store.sqlite"
+    try:
+        if not await call.polls.wait(call.receive, _copied(store, path), otherwise=False):
+            raise RefusedError("unavailable", "the server is stopping")
+        length = path.stat().st_size
+    except BaseException:
+        folder.cleanup()
+        raise
+    return Answer(
+        chunks=_chunks(path, folder),
+        length=length,
+        media_type="application/vnd.sqlite3",
+        headers=((b"content-disposition", b'attachment; filename="store.sqlite"'),),
+    )
+
+
+async def _copied(store: Backup, path: Path) -> bool:
+    await store.backup(str(path))
+    return True
+
+
+async def _chunks(path: Path, folder: tempfile.TemporaryDirectory[str]) -> AsyncGenerator[bytes]:
+    with folder:
+        file = await asyncio.to_thread(path.open, "rb")
+        with file:
+            while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
+                yield chunk
