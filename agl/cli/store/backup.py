@@ -15,6 +15,7 @@ from agl.cli.store.gc import megabytes
 from agl.cli.store.place import Place, existing_place, store_settings
 from agl.errors import ConfigError, StoreError, StoreUnavailableError
 from agl.store import wire
+from agl.store.base import Backup
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 600.0
@@ -67,12 +68,11 @@ def appearing_whole(file: Path) -> Generator[Path]:
 
 async def _copied(place: Place, target: Path) -> None:
     async with place.store as store:
-        backup = getattr(store, "backup", None)
-        if backup is None:
+        if not isinstance(store, Backup):
             raise ConfigError(
                 f"the store in {store.location} makes no copies of itself: use its database's own tools"
             )
-        await backup(str(target))
+        await store.backup(str(target))
 
 
 def download(

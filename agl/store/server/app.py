@@ -219,7 +219,7 @@ def create_app(
     Raises:
         ConfigError: the token cannot be sent in a header.
     """
-    require_token(token, "store.token")
+    require_token(token, "token")
     polls, times = LongPolls(), RequestTimes()
     status = Status(token=token, metrics=ServerMetrics(times, polls))
     return StoreApp(

@@ -54,21 +54,21 @@ class StoreServer:
         read_only: bool = False,
         max_body_bytes: int = 67108864,
         max_connections: int = 20000,
-        grace_seconds: float = 4.0,
+        grace_seconds: float = 3.0,
     ) -> None:
-        require_token(token, "store.token")
+        require_token(token, "token")
         if not is_loopback(host) and token is None:
             raise ConfigError(
-                f"store.host={host} can be reached from other machines: set store.token, or use 127.0.0.1"
+                f"host={host} can be reached from other machines: set token (AGL_STORE_TOKEN), or use 127.0.0.1"
             )
         if not 0 <= port <= 65535:
-            raise ConfigError(f"store.port={port}: a port is a number from 0 (any free one) to 65535")
+            raise ConfigError(f"port={port}: a port is a number from 0 (any free one) to 65535")
         if max_body_bytes < 1:
-            raise ConfigError(f"store.max_body_bytes={max_body_bytes}: at least 1")
+            raise ConfigError(f"max_body_bytes={max_body_bytes}: at least 1")
         if max_connections < 1:
-            raise ConfigError(f"store.max_connections={max_connections}: at least 1")
+            raise ConfigError(f"max_connections={max_connections}: at least 1")
         if not grace_seconds >= 0:
-            raise ConfigError(f"store.grace_seconds={grace_seconds}: 0 or more")
+            raise ConfigError(f"grace_seconds={grace_seconds}: 0 or more")
         self.store = store
         self.host = host
         self.port = port
@@ -144,7 +144,7 @@ def listening(host: str, port: int) -> Generator[socket.socket]:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ConfigError(f"store.host={host}: {error}") from error
+        raise ConfigError(f"host={host}: {error}") from error
     with listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -177,5 +177,5 @@ def _raised_file_limit(max_connections: int) -> int:
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
     if allowed < wanted:
-        log.warning("the system allows %d open files: %d connections at most", allowed, allowed - _OWN_FILES)
+        log.info("the system allows %d open files: %d connections at most", allowed, allowed - _OWN_FILES)
     return max(allowed - _OWN_FILES, 1)
