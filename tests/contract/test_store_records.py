@@ -198,6 +198,13 @@ async def test_an_allocated_number_is_kept_and_a_taken_one_replaced(store: Light
         await store.add_span(span(held, sequence_id=0))
 
 
+async def test_equal_sequence_ids_within_one_call_stay_unique(store: LightningStore) -> None:
+    held = await started(store)
+    given = (3, 3, None, 5, 5)
+    stored = await store.add_many_spans([span(held, sequence_id=number) for number in given])
+    assert [one.sequence_id for one in stored] == [3, 4, 5, 6, 7]
+
+
 async def test_a_span_stored_before_is_answered_not_stored_twice(store: LightningStore) -> None:
     held = await started(store)
     first = await store.add_span(span(held, attributes={"v": 1}))
