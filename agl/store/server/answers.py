@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from pydantic import BaseModel
@@ -38,7 +38,7 @@ def json_bytes(value: object) -> bytes:
 
 def _fields(value: object) -> dict[str, Any]:
     if isinstance(value, BaseModel):
-        return value.__dict__
+        return vars(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
@@ -51,7 +51,7 @@ async def encoded(value: object) -> bytes:
             return b'{"items":[%b%b' % (await _joined(items), tail)  # pyright: ignore[reportUnknownArgumentType]
     elif isinstance(value, list) and len(value) > _MANY:  # pyright: ignore[reportUnknownArgumentType]
         return b"[%b]" % await _joined(value)  # pyright: ignore[reportUnknownArgumentType]
-    return json_bytes(value)
+    return json_bytes(cast("object", value))
 
 
 async def _joined(items: Sequence[Any]) -> bytes:

@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, MutableMapping
+from collections.abc import Callable, Collection, MutableMapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -87,7 +87,15 @@ class StoreApp(FastAPI):
             path: str = scope["path"].removeprefix(scope.get("root_path", ""))
             found = self._routes.find(scope["method"], path)
             if found is not None:
-                await self._serve(*found, scope, receive, send)
+                operation, ids = found
+                call = Call(
+                    store=self._store,
+                    ids=ids,
+                    headers=dict(scope["headers"]),
+                    receive=receive,
+                    polls=self.polls,
+                )
+                await self._serve(operation, call, scope, send)
                 return
             methods = self._routes.methods(path)
             if methods:
@@ -95,44 +103,35 @@ class StoreApp(FastAPI):
                 return
         await super().__call__(scope, receive, send)
 
-    async def _serve(
-        self, operation: Operation, ids: tuple[str, ...], scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def _serve(self, operation: Operation, call: Call, scope: Scope, send: Send) -> None:
         began = self._monotonic()
         hold = Hold(self._memory)
-        headers: Headers = dict(scope["headers"])
         try:
-            answer = await self._answer(operation, ids, headers, scope, receive, hold)
+            answer = await self._answer(operation, call, scope, hold)
             if answer.chunks is not None:
-                await send_chunks(send, receive, answer)
+                await send_chunks(send, call.receive, answer)
             else:
-                await self._send(send, answer, headers, hold)
+                answer = await self._fitting(answer, call.headers, hold)
+                await send_answer(send, answer)
         except ClientGoneError:
             return
         finally:
             hold.release()
         self._times.observe(operation.method, operation.path, answer.status, self._monotonic() - began)
 
-    async def _send(self, send: Send, answer: Answer, headers: Headers, hold: Hold) -> None:
+    async def _fitting(self, answer: Answer, headers: Headers, hold: Hold) -> Answer:
+        """The answer as it is sent; a refusal when large ones fill the memory."""
         answer = await compressed(answer, headers)
         try:
             hold.add(len(answer.body))
         except RefusedError as error:
-            answer = refusal(error.code, str(error))
-        await send_answer(send, answer)
+            return refusal(error.code, str(error))
+        return answer
 
-    async def _answer(
-        self,
-        operation: Operation,
-        ids: tuple[str, ...],
-        headers: Headers,
-        scope: Scope,
-        receive: Receive,
-        hold: Hold,
-    ) -> Answer:
+    async def _answer(self, operation: Operation, call: Call, scope: Scope, hold: Hold) -> Answer:
         """The error boundary: whatever happens, an answer."""
         try:
-            value = await self._run(operation, ids, headers, scope, receive, hold)
+            value = await self._run(operation, call, scope, hold)
             return value if isinstance(value, Answer) else Answer(body=await encoded(value))
         except RefusedError as error:
             return refusal(error.code, str(error), closes=error.closes)
@@ -149,34 +148,22 @@ class StoreApp(FastAPI):
             log.exception("%s %s failed (%s)", operation.method, operation.path, reference)
             return refusal("failed", f"the server failed on this request; its log says why under {reference}")
 
-    async def _run(
-        self,
-        operation: Operation,
-        ids: tuple[str, ...],
-        headers: Headers,
-        scope: Scope,
-        receive: Receive,
-        hold: Hold,
-    ) -> object:
-        attempt = self._gate.admit(operation, headers, scope.get("server"))
-        await self._require_identity(headers)
-        call = Call(
-            store=self._store, ids=ids, headers=headers, attempt=attempt, receive=receive, polls=self.polls
-        )
+    async def _run(self, operation: Operation, call: Call, scope: Scope, hold: Hold) -> object:
+        call.attempt = self._gate.admit(operation, call.headers, scope.get("server"))
+        await self._require_identity(call.headers)
         if operation.parameters is not None:
             call.parameters = parameters_from(operation.parameters, scope["query_string"])
         elif scope["query_string"]:
             raise RefusedError("invalid", f"{operation.method} {operation.path} takes no parameters")
         if operation.body is not None:
-            call.media_type = media_type_of(headers, operation.body)
-            data = await self._bodies.read(headers, receive, hold)
+            call.media_type = media_type_of(call.headers, operation.body)
+            data = await self._bodies.read(call.headers, call.receive, hold)
             call.body = data if operation.body.kind is bytes else await decoded(data, operation.body)
         for query in (call.parameters, call.body):
             if isinstance(query, ListQuery) and query.limit > self._max_page:
                 raise RefusedError("invalid", f"limit: at most {self._max_page}; follow next_cursor for more")
-        if attempt is not None and operation.access is not None:
-            if not await operation.access(call, attempt):
-                raise RefusedError("forbidden", scope_message(attempt))
+        if call.attempt and operation.access and not await operation.access(call, call.attempt):
+            raise RefusedError("forbidden", scope_message(call.attempt))
         return await operation.run(call)
 
     async def _require_identity(self, headers: Headers) -> None:
@@ -250,7 +237,6 @@ async def _send_wrong_method(send: Send, method: str, methods: list[str]) -> Non
 async def _http_error(_: Request, error: Exception) -> Response:
     """What FastAPI's own router refuses, in the shape of all errors."""
     assert isinstance(error, HTTPException)
-    codes: Mapping[int, str] = {status: code for code, (status, _) in reversed(wire.CODES.items())}
-    code = codes.get(error.status_code, "failed")
+    code = next((code for code, (status, _) in wire.CODES.items() if status == error.status_code), "failed")
     answer = refusal(code, f"{error.detail}: this path is not served; /docs lists those that are")
     return Response(answer.body, error.status_code, error.headers, JSON)

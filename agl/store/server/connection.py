@@ -8,96 +8,118 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import orjson
+import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.server import ServerState
 
 from agl.store import wire
 
 _MAX_HEAD_BYTES = 64 * 1024  # what h11 and most servers allow
+_ANSWER = (
+    b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What one server grants its connections."""
+    """What a server grants its connections."""
 
     max_connections: int
     head_seconds: float = 30.0
-    """Longest time from a request's first byte (or the connection's begin) to the end of its headers."""
+    """Longest time from a request's first byte, or from the connection's begin, to the end of its headers."""
     unread_seconds: float = 60.0
     """Longest time in which a client reads nothing of a full buffer."""
 
 
-def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
-    """Return uvicorn's HTTP protocol, on httptools where that is installed, with these limits."""
-    try:
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base
-    except ImportError:
-        from uvicorn.protocols.http.h11_impl import H11Protocol as Base
+class Connection(asyncio.Protocol):
+    """One connection: hands all that happens to uvicorn's own protocol, and watches its limits."""
 
-    class Connection(Base):
-        """A connection under limits."""
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        *,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        protocol: Any = AutoHTTPProtocol
+        self._http = protocol(config=config, server_state=server_state, app_state=app_state, _loop=_loop)
+        self._limits = limits
+        self._num_connections = server_state.connections.__len__
+        self._loop = _loop or asyncio.get_running_loop()
+        self._transport = cast("asyncio.Transport", None)
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
 
-        _head_timer: asyncio.TimerHandle | None = None
-        _unread_timer: asyncio.TimerHandle | None = None
-        _head_bytes = 0
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, or turn the client away."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._http.connection_made(transport)
+        if self._num_connections() > self._limits.max_connections:
+            self._turn_away(b"503 Service Unavailable", "unavailable", "too many connections; try again")
+        else:
+            self._await_head()
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            if len(self.connections) > limits.max_connections:
-                self._turn_away(b"503 Service Unavailable", "unavailable", "too many connections; try again")
-            else:
-                self._head_timer = self.loop.call_later(limits.head_seconds, self._head_is_late)
+    def data_received(self, data: bytes) -> None:
+        """Hand data on; count what belongs to a request's head."""
+        request = self._http.cycle
+        self._http.data_received(data)
+        if self._http.cycle is not request:  # the data held the end of a head
+            self._stop_awaiting_head()
+        elif request is None or request.response_complete:
+            self._head_bytes += len(data)
+            if self._head_bytes > _MAX_HEAD_BYTES:
+                message = f"the request's head is larger than {_MAX_HEAD_BYTES} bytes"
+                self._turn_away(b"431 Request Header Fields Too Large", "too_large", message)
+            elif self._head_timer is None:
+                self._await_head()
 
-        def data_received(self, data: bytes) -> None:
-            cycle = self.cycle
-            super().data_received(data)
-            if self.cycle is not cycle:  # this data had the end of a head
-                self._stop_head_timer()
-            elif cycle is None or cycle.response_complete:
-                self._head_bytes += len(data)
-                if self._head_bytes > _MAX_HEAD_BYTES:
-                    message = f"the request's head is larger than {_MAX_HEAD_BYTES} bytes"
-                    self._turn_away(b"431 Request Header Fields Too Large", "too_large", message)
-                elif self._head_timer is None:
-                    self._head_timer = self.loop.call_later(limits.head_seconds, self._head_is_late)
+    def eof_received(self) -> None:
+        """Hand it on."""
+        self._http.eof_received()
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            if self._unread_timer is None:
-                self._unread_timer = self.loop.call_later(limits.unread_seconds, self.transport.abort)
+    def pause_writing(self) -> None:
+        """The client reads too slowly."""
+        self._http.pause_writing()
+        if self._unread_timer is None:
+            self._unread_timer = self._loop.call_later(self._limits.unread_seconds, self._transport.abort)
 
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self._stop_unread_timer()
+    def resume_writing(self) -> None:
+        """The client reads."""
+        self._http.resume_writing()
+        self._stop_unread_timer()
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_head_timer()
-            self._stop_unread_timer()
-            super().connection_lost(exc)
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._stop_awaiting_head()
+        self._stop_unread_timer()
+        self._http.connection_lost(exc)
 
-        def _stop_head_timer(self) -> None:
-            self._head_bytes = 0
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
+    def _await_head(self) -> None:
+        self._head_timer = self._loop.call_later(self._limits.head_seconds, self._head_is_late)
 
-        def _stop_unread_timer(self) -> None:
-            if self._unread_timer is not None:
-                self._unread_timer.cancel()
-                self._unread_timer = None
-
-        def _head_is_late(self) -> None:
+    def _stop_awaiting_head(self) -> None:
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
             self._head_timer = None
-            if not self.transport.is_closing():
-                self._turn_away(
-                    b"408 Request Timeout", "timeout", "the request's head did not arrive in time"
-                )
 
-        def _turn_away(self, status: bytes, code: str, message: str) -> None:
+    def _stop_unread_timer(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        self._turn_away(b"408 Request Timeout", "timeout", "the request's head did not arrive in time")
+
+    def _turn_away(self, status: bytes, code: str, message: str) -> None:
+        if not self._transport.is_closing():
             body = orjson.dumps(wire.error_body(code, message))
-            head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-            self.transport.write(head % (status, len(body)) + body)
-            self.transport.close()
-
-    return Connection
+            self._transport.write(_ANSWER % (status, len(body), body))
+            self._transport.close()

@@ -39,10 +39,10 @@ class Call:
     ids: tuple[str, ...]
     """The path's parameters, in their order."""
     headers: Headers
-    attempt: tuple[str, str] | None
-    """The (rollout_id, attempt_id) that the caller's scoped token may touch; None for everything."""
     receive: Receive
     polls: LongPolls
+    attempt: tuple[str, str] | None = None
+    """The (rollout_id, attempt_id) that the caller's scoped token may touch; None for everything."""
     parameters: Any = None
     """A record of the operation's ``parameters``."""
     body: Any = None

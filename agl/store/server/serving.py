@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import resource
 import socket
@@ -17,7 +18,7 @@ from agl.errors import ConfigError
 from agl.store.base import LightningStore
 from agl.store.server.access import is_loopback
 from agl.store.server.app import create_app
-from agl.store.server.connection import ConnectionLimits, limited_protocol
+from agl.store.server.connection import Connection, ConnectionLimits
 from agl.store.tokens import require_token
 from agl.store.wire import DEFAULT_PORT
 
@@ -99,7 +100,7 @@ class StoreServer:
         with listening(self.host, self.port) as listener:
             config = uvicorn.Config(
                 app,
-                http=limited_protocol(limits),
+                http=functools.partial(Connection, limits),  # pyright: ignore[reportArgumentType] - it calls it, no more
                 ws="none",
                 loop="none",
                 lifespan="off",

@@ -86,8 +86,7 @@ def operations() -> tuple[Operation, ...]:
 
 
 async def _are_own_spans(call: Call, attempt: tuple[str, str]) -> bool:
-    spans: list[Span] = call.body if isinstance(call.body, list) else [call.body]
-    return all((span.rollout_id, span.attempt_id) == attempt for span in spans)
+    return all((span.rollout_id, span.attempt_id) == attempt for span in _spans(call))
 
 
 async def _are_own_sequences(call: Call, attempt: tuple[str, str]) -> bool:
@@ -102,11 +101,15 @@ async def _asks_own_spans(call: Call, attempt: tuple[str, str]) -> bool:
 
 async def _add_spans(call: Call) -> object:
     wanted: SpanAnswer = call.parameters
-    many = isinstance(call.body, list)
-    spans = await call.store.add_many_spans(call.body if many else [call.body])
+    spans = await call.store.add_many_spans(_spans(call))
     if wanted.answer == "ids":
         return {"sequence_ids": [span.sequence_id for span in spans]}
-    return spans if many else spans[0]
+    return spans if isinstance(call.body, list) else spans[0]
+
+
+def _spans(call: Call) -> list[Span]:
+    body: Span | list[Span] = call.body
+    return body if isinstance(body, list) else [body]
 
 
 async def _sequence_ids(call: Call) -> object:

@@ -124,23 +124,20 @@ async def _backup(call: Call) -> object:
     folder = tempfile.TemporaryDirectory(prefix="agl-backup-", ignore_cleanup_errors=True)
     path = Path(folder.name) / "store.sqlite"
     try:
-        if not await call.polls.wait(call.receive, _copied(store, path), otherwise=False):
-            raise RefusedError("unavailable", "the server is stopping")
-        length = path.stat().st_size
+        await call.polls.wait(call.receive, store.backup(str(path)), otherwise=None)
+        length = path.stat().st_size if path.exists() else None
     except BaseException:
         folder.cleanup()
         raise
+    if length is None:
+        folder.cleanup()
+        raise RefusedError("unavailable", "the server is stopping")
     return Answer(
         chunks=_chunks(path, folder),
         length=length,
         media_type="application/vnd.sqlite3",
         headers=((b"content-disposition", b'attachment; filename="store.sqlite"'),),
     )
-
-
-async def _copied(store: Backup, path: Path) -> bool:
-    await store.backup(str(path))
-    return True
 
 
 async def _chunks(path: Path, folder: tempfile.TemporaryDirectory[str]) -> AsyncGenerator[bytes]:
