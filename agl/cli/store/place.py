@@ -43,6 +43,12 @@ def _literal(value: Json) -> Json:
     return value.replace("${", "\\${") if isinstance(value, str) else value
 
 
+def file_of(settings: Settings) -> Path | None:
+    """Return the file of the settings' store, None where it has none."""
+    path = cast("Mapping[str, Json]", settings.values["store"]).get("path")
+    return Path(path) if isinstance(path, str) else None
+
+
 def existing_place(
     overrides: Sequence[str], *, store_url: str | None, token: str | None, config_dir: Path | None
 ) -> Place:
@@ -59,9 +65,7 @@ def existing_place(
         at_url = settings.with_values(store={**node, "url": _literal(store_url), "token": "${token}"})
         return Place(store=build(at_url, LightningStore, "store"), file=None)  # type: ignore[type-abstract]
     settings = store_settings(overrides, config_dir=config_dir)
-    node = cast("Mapping[str, Json]", settings.values["store"])
-    path = node.get("path")
-    file = Path(path) if isinstance(path, str) else None
+    file = file_of(settings)
     if file is not None and not file.is_file():
         raise ConfigError(
             f"there is no store in {file}: give store.path=FILE, or --store-url URL of one that is served"

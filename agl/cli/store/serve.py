@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from agl.cli.store.place import store_settings
+from agl.cli.store.place import file_of, store_settings
 from agl.config import build, settings_text
 from agl.launch.stopping import run_until_stopped
 from agl.store.server import StoreServer
+from agl.store.server.serving import listening
 
 HINT_FROM = 16
 """Length of a token of which the last four characters may be shown."""
@@ -53,6 +54,10 @@ def main(
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
+    file = file_of(settings)
+    if file is None or not file.exists():
+        with listening(server.host, server.port):  # an address that is refused leaves no new store behind
+            pass
     if run_until_stopped(lambda: serving(server)) is signal.SIGINT:
         raise KeyboardInterrupt
 
