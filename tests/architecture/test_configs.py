@@ -70,12 +70,17 @@ def test_a_group_lists_every_setting_with_its_python_default(path: Path) -> None
     check_node(written(path), own_values="${recipe_dir:" in path.read_text())
 
 
-def test_the_root_lists_every_setting_of_the_trainer() -> None:
-    root = written(ROOT / "configs" / "train.yaml")
+@pytest.mark.parametrize("name", ["train", "store"])
+def test_a_root_lists_every_setting_with_its_python_default(name: str) -> None:
+    root = written(ROOT / "configs" / f"{name}.yaml")
     groups = [name for choice in root.pop("defaults") if isinstance(choice, dict) for name in choice]
     parameters = parameters_of(root.pop("_target_"))
-    assert set(root) - {"trusted"} | set(groups) == set(parameters)
-    assert root["seed"] == parameters["seed"].default
+    assert root.pop("trusted") == []
+    assert set(root) | set(groups) == set(parameters)
+    own = {"name", "run_dir"} if name == "train" else set()
+    for setting, value in root.items():
+        if setting not in own and "${" not in str(value):
+            assert same(value, parameters[setting].default), setting
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
