@@ -12,7 +12,7 @@ from agl.store.sqlite.rows import (
     HELD_COLUMNS,
     NUM_ROLLOUT_COLUMNS,
     config_from_text,
-    held_from_row,
+    held_from_rows,
     json_list,
 )
 from agl.store.sqlite.writer import Transaction
@@ -36,7 +36,7 @@ def report(
         known = transaction.row("SELECT 1 FROM rollout WHERE rollout_id = ?", (rollout_id,))
         missing = f"rollout {rollout_id!r} has no attempt {attempt_id!r}"
         raise NotFoundError(missing if known else f"no rollout has the id {rollout_id!r}")
-    held = held_from_row(row)
+    (held,) = held_from_rows(transaction.db, [row])
     ended_by = row[NUM_ROLLOUT_COLUMNS + 9]
     new = lifecycle.reported(held, said, now=transaction.now, ended_by=ended_by)
     if new is not held:
@@ -81,8 +81,12 @@ class AttemptDeadlines:
             " WHERE a.deadline IS NOT NULL AND a.deadline <= ? ORDER BY a.deadline LIMIT ?",
             (now, limit),
         )
-        self._read = {row[0]: (row[NUM_ROLLOUT_COLUMNS - 1], held_from_row(row)) for row in rows}
-        return [held for _, held in self._read.values()]
+        held = held_from_rows(self._transaction.db, rows)
+        positions = [row[NUM_ROLLOUT_COLUMNS - 1] for row in rows]
+        self._read = {
+            one.rollout.rollout_id: (position, one) for position, one in zip(positions, held, strict=True)
+        }
+        return held
 
     def save(self, held: AttemptedRollout) -> None:
         """Store an expired attempt and its rollout."""

@@ -12,6 +12,7 @@ import orjson
 
 from agl.errors import StoreError
 from agl.store.sqlite.migrations import SCHEMA_VERSION, migrate, schema_text
+from agl.store.sqlite.packed import packed_text
 
 APPLICATION_ID = 0x61676C31
 """``agl1``: marks our files in the header of SQLite's format (https://www.sqlite.org/fileformat.html#application_id)."""
@@ -71,6 +72,7 @@ def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
     )
     db.execute("PRAGMA temp_store = MEMORY")
     db.create_function("json_equal", 2, json_equal, deterministic=True)
+    db.create_function("packed_text", 2, packed_text, deterministic=True)
     if read_only:
         db.execute("PRAGMA query_only = ON")
     return db

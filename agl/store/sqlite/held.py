@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agl.errors import NotFoundError
 from agl.store import lifecycle
+from agl.store.sqlite.blobs import has_marks, release, stow
 from agl.store.sqlite.rows import (
     ATTEMPT_COLUMNS,
     ROLLOUT_COLUMNS,
@@ -11,13 +12,13 @@ from agl.store.sqlite.rows import (
     config_text,
     error_text,
     json_text,
-    rollout_from_row,
+    rollouts_from_rows,
 )
 from agl.store.sqlite.writer import Transaction
 from agl.types import Attempt, AttemptedRollout, Rollout, RolloutConfig
 
 _UPDATE_ROLLOUT = (
-    "UPDATE rollout SET status = ?, resources_id = ?, config = ?, metadata = ?, priority = ?, reward = ?,"
+    "UPDATE rollout SET status = ?, resources_id = ?, config = ?, priority = ?, reward = ?,"
     " reward_dimensions = ?, error = ?, started_at = ?, finished_at = ?, num_attempts = ?, queue_position = ?"
     " WHERE position = ?"
 )
@@ -37,7 +38,7 @@ def find_rollout(transaction: Transaction, rollout_id: str) -> tuple[Rollout, in
     row = transaction.row(f"SELECT {ROLLOUT_COLUMNS} FROM rollout r WHERE r.rollout_id = ?", (rollout_id,))
     if row is None:
         raise NotFoundError(f"no rollout has the id {rollout_id!r}")
-    return rollout_from_row(row), row[-1]
+    return rollouts_from_rows(transaction.db, [row])[0], row[-1]
 
 
 def latest_attempt(transaction: Transaction, rollout_position: int, rollout_id: str) -> Attempt | None:
@@ -66,7 +67,6 @@ def save_rollout(transaction: Transaction, position: int, old: Rollout, new: Rol
         new.status,
         new.resources_id,
         config_text(new.config),
-        json_text(new.metadata, f"metadata of rollout {new.rollout_id}"),
         new.priority,
         new.reward,
         json_text(new.reward_dimensions, f"reward_dimensions of rollout {new.rollout_id}"),
@@ -78,6 +78,19 @@ def save_rollout(transaction: Transaction, position: int, old: Rollout, new: Rol
         position,
     )
     transaction.db.execute(_UPDATE_ROLLOUT, values)
+    if new.metadata is not old.metadata:
+        _save_metadata(transaction, position, new)
+
+
+def _save_metadata(transaction: Transaction, position: int, new: Rollout) -> None:
+    what = f"metadata of rollout {new.rollout_id}"
+    text = json_text(new.metadata, what)
+    if has_marks(text):
+        text = json_text(stow(transaction.db, [new.metadata])[0], what)
+    before = transaction.row("SELECT metadata FROM rollout WHERE position = ?", (position,))
+    assert before is not None
+    transaction.db.execute("UPDATE rollout SET metadata = ? WHERE position = ?", (text, position))
+    release(transaction.db, before)
 
 
 def insert_attempt(

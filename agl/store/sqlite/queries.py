@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from agl.errors import InvalidRequestError
 from agl.store.paging import cursor_key, cursor_text
 from agl.store.sqlite import resources, runs, workers
+from agl.store.sqlite.blobs import has_marks, stowed_already
+from agl.store.sqlite.packed import PACKED_KEYS, entry_from_text
 from agl.store.sqlite.rows import (
     ATTEMPT_COLUMNS,
     ROLLOUT_COLUMNS,
@@ -19,8 +21,8 @@ from agl.store.sqlite.rows import (
     attempt_from_row,
     json_list,
     json_text,
-    rollout_from_row,
-    span_from_row,
+    rollouts_from_rows,
+    spans_from_rows,
     stored_hex,
 )
 from agl.types import (
@@ -43,6 +45,8 @@ from agl.types import (
 from agl.types.query import ListQuery
 
 T = TypeVar("T")
+Make = Callable[[sqlite3.Connection, Sequence[Row]], list[T]]
+"""Builds the records of a page, all at once: what they share elsewhere is read in one query."""
 _SORT_COLUMN = {"created_at": 13, "started_at": 14, "finished_at": 15, "reward": 10}
 """Where the sort keys stand in ``ROLLOUT_COLUMNS``."""
 
@@ -84,9 +88,7 @@ class _List:
     key_of: Callable[[Row], Sequence[Any]]
 
 
-def _page(
-    db: sqlite3.Connection, what: _List, query: ListQuery, filtered: _Filter, make: Callable[[Row], T]
-) -> Page[T]:
+def _page(db: sqlite3.Connection, what: _List, query: ListQuery, filtered: _Filter, make: Make[T]) -> Page[T]:
     order = f"{','.join(what.keys)} {query.order}"
     if query.cursor is not None:
         after = cursor_key(query.cursor, order, len(what.keys))
@@ -101,7 +103,7 @@ def _read(
     what: _List,
     query: ListQuery,
     filtered: _Filter,
-    make: Callable[[Row], T],
+    make: Make[T],
     *,
     by: str,
     order: str,
@@ -111,7 +113,7 @@ def _read(
     more = len(rows) > query.limit
     rows = rows[: query.limit]
     cursor = cursor_text(order, what.key_of(rows[-1])) if more else None
-    return Page(items=[make(row) for row in rows], next_cursor=cursor)
+    return Page(items=make(db, rows), next_cursor=cursor)
 
 
 def rollouts(db: sqlite3.Connection, query: RolloutQuery) -> Page[Rollout]:
@@ -144,7 +146,7 @@ def rollouts(db: sqlite3.Connection, query: RolloutQuery) -> Page[Rollout]:
         columns=ROLLOUT_COLUMNS, tables="rollout r", keys=(), key_of=lambda row: (row[column], row[-1])
     )
     by = f"{key} {query.order} NULLS LAST, r.position {query.order}"
-    return _read(db, what, query, filtered, rollout_from_row, by=by, order=order)
+    return _read(db, what, query, filtered, rollouts_from_rows, by=by, order=order)
 
 
 def attempts(db: sqlite3.Connection, query: AttemptQuery) -> Page[Attempt]:
@@ -160,7 +162,7 @@ def attempts(db: sqlite3.Connection, query: AttemptQuery) -> Page[Attempt]:
         keys=("a.position",),
         key_of=lambda row: row[-1:],
     )
-    return _page(db, what, query, filtered, lambda row: attempt_from_row(row[0], row[1:]))
+    return _page(db, what, query, filtered, _each(lambda row: attempt_from_row(row[0], row[1:])))
 
 
 def spans(db: sqlite3.Connection, query: SpanQuery) -> Page[Span]:
@@ -191,14 +193,14 @@ def spans(db: sqlite3.Connection, query: SpanQuery) -> Page[Span]:
         if end is not None:
             filtered.add("s.name < ?", end)
     for name, value in (query.attributes or {}).items():
-        _attribute_equals(filtered, name, value)
+        _attribute_equals(db, filtered, name, value)
     what = _List(
         columns=SPAN_COLUMNS,
         tables=SPAN_TABLES,
         keys=("s.attempt", "s.sequence_id") if by_number else ("s.position",),
         key_of=(lambda row: (row[-2], row[-3])) if by_number else (lambda row: row[-1:]),
     )
-    return _page(db, what, query, filtered, span_from_row)
+    return _page(db, what, query, filtered, spans_from_rows)
 
 
 def metrics(db: sqlite3.Connection, query: MetricQuery) -> Page[MetricPoint]:
@@ -214,7 +216,7 @@ def metrics(db: sqlite3.Connection, query: MetricQuery) -> Page[MetricPoint]:
         keys=("step", "name"),
         key_of=lambda row: row[1:3],
     )
-    return _page(db, what, query, filtered, runs.metric_from_row)
+    return _page(db, what, query, filtered, _each(runs.metric_from_row))
 
 
 def worker_rows(db: sqlite3.Connection, query: WorkerQuery, now: float) -> Page[Worker]:
@@ -224,7 +226,7 @@ def worker_rows(db: sqlite3.Connection, query: WorkerQuery, now: float) -> Page[
     what = _List(
         columns=workers.COLUMNS, tables=workers.WORKERS, keys=("w.position",), key_of=lambda row: row[-1:]
     )
-    return _page(db, what, query, filtered, workers.from_row)
+    return _page(db, what, query, filtered, _each(workers.from_row))
 
 
 def run_rows(db: sqlite3.Connection, query: RunQuery) -> Page[Run]:
@@ -233,7 +235,7 @@ def run_rows(db: sqlite3.Connection, query: RunQuery) -> Page[Run]:
     filtered.equals("name", query.name)
     filtered.among("status", query.status)
     what = _List(columns=runs.COLUMNS, tables="run", keys=("position",), key_of=lambda row: row[-1:])
-    return _page(db, what, query, filtered, runs.from_row)
+    return _page(db, what, query, filtered, _each(runs.from_row))
 
 
 def resources_rows(db: sqlite3.Connection, query: ResourcesQuery) -> Page[NamedResources]:
@@ -243,20 +245,35 @@ def resources_rows(db: sqlite3.Connection, query: ResourcesQuery) -> Page[NamedR
     what = _List(
         columns=resources.COLUMNS, tables="resources", keys=("version",), key_of=lambda row: row[1:2]
     )
-    return _page(db, what, query, filtered, resources.from_row)
+    return _page(db, what, query, filtered, resources.from_rows)
 
 
-def _attribute_equals(filtered: _Filter, name: str, value: object) -> None:
+def _each(make: Callable[[Row], T]) -> Make[T]:
+    return lambda _, rows: [make(row) for row in rows]
+
+
+def _attribute_equals(db: sqlite3.Connection, filtered: _Filter, name: str, value: object) -> None:
     """Compare as JSON: true is not 1, 1 is 1.0, and objects are equal whatever the order of their keys."""
     one = "EXISTS (SELECT 1 FROM json_each(s.attributes) j WHERE j.key = ? AND"
     if value is None or isinstance(value, bool):
         filtered.add(f"{one} j.type = ?)", name, {None: "null", True: "true", False: "false"}[value])
-    elif isinstance(value, int | float):
+        return
+    if isinstance(value, int | float):
         filtered.add(f"{one} j.type IN ('integer', 'real') AND j.atom = ?)", name, value)
-    elif isinstance(value, str):
+        return
+    wanted = json_text(value, f"attribute {name}")
+    if isinstance(value, str) and name.startswith(PACKED_KEYS) and entry_from_text(value) is not None:
+        filtered.add(f"{one} j.type = 'text' AND packed_text(s.packed, j.atom) = ?)", name, value)
+        return
+    if has_marks(wanted):
+        found = stowed_already(db, value)
+        if found is None:
+            filtered.add("0")  # a text that no row refers to
+            return
+        value, wanted = found[0], json_text(found[0], f"attribute {name}")
+    if isinstance(value, str):
         filtered.add(f"{one} j.type = 'text' AND j.atom = ?)", name, value)
     else:
-        wanted = json_text(value, f"attribute {name}")
         filtered.add(f"{one} j.type IN ('array', 'object') AND json_equal(j.value, ?))", name, wanted)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from agl.errors import InvalidRequestError, NotFoundError
-from agl.store.sqlite.rows import Row, json_text
+from agl.store.sqlite.blobs import Row, filled_rows, has_marks, json_value, stow
+from agl.store.sqlite.rows import json_text
 from agl.store.sqlite.writer import Transaction
 from agl.types import NamedResources, Resource
 
@@ -37,18 +36,21 @@ def add(
         named = NamedResources(**values)
     except ValueError as error:
         raise InvalidRequestError(f"resources of unknown shape: {error}") from error
-    text = json_text(named.model_dump()["resources"], "a resource")
+    plain = named.model_dump()["resources"]
+    text = stored = json_text(plain, "a resource")
+    if has_marks(text):
+        stored = json_text(stow(transaction.db, [plain])[0], "a resource")
     transaction.db.execute(
         f"INSERT INTO resources ({COLUMNS}) VALUES (?, ?, ?, ?, ?)",
-        (named.resources_id, named.version, run_id, text, transaction.now),
+        (named.resources_id, named.version, run_id, stored, transaction.now),
     )
-    return from_row((named.resources_id, named.version, run_id, text, transaction.now))
+    return _from_row((named.resources_id, named.version, run_id, text, transaction.now))
 
 
 def find(db: sqlite3.Connection, resources_id: str) -> NamedResources | None:
     """Return that version, None for an unknown id."""
     row = db.execute(f"SELECT {COLUMNS} FROM resources WHERE resources_id = ?", (resources_id,)).fetchone()
-    return None if row is None else from_row(row)
+    return None if row is None else from_rows(db, [row])[0]
 
 
 def get(db: sqlite3.Connection, resources_id: str) -> NamedResources:
@@ -65,7 +67,7 @@ def latest(db: sqlite3.Connection, run_id: str | None) -> NamedResources | None:
     row = db.execute(
         f"SELECT {COLUMNS} FROM resources {where} ORDER BY version DESC LIMIT 1", values
     ).fetchone()
-    return None if row is None else from_row(row)
+    return None if row is None else from_rows(db, [row])[0]
 
 
 def latest_resources_id(transaction: Transaction, run_id: str | None) -> str | None:
@@ -85,10 +87,14 @@ def require_resources(transaction: Transaction, resources_id: str) -> None:
         raise _missing(resources_id)
 
 
-def from_row(row: Row) -> NamedResources:
+def from_rows(db: sqlite3.Connection, rows: Sequence[Row]) -> list[NamedResources]:
     """Return the resources of ``COLUMNS``."""
+    return [_from_row(row) for row in filled_rows(db, rows, (3,))]
+
+
+def _from_row(row: Row) -> NamedResources:
     return NamedResources(
-        resources_id=row[0], version=row[1], run_id=row[2], resources=orjson.loads(row[3]), created_at=row[4]
+        resources_id=row[0], version=row[1], run_id=row[2], resources=json_value(row[3]), created_at=row[4]
     )
 
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import Any
+
+import orjson
 
 from agl.errors import ConflictError
 from agl.store import lifecycle
+from agl.store.sqlite.blobs import has_marks, stow
 from agl.store.sqlite.held import find_rollout, insert_attempt, latest_attempt, save_attempt, save_rollout
 from agl.store.sqlite.resources import latest_resources_id, require_resources
 from agl.store.sqlite.rows import (
     HELD_COLUMNS,
     ROLLOUT_COLUMNS,
+    ROLLOUT_JSON,
     config_text,
-    held_from_row,
+    held_from_rows,
     insert_rows,
     json_list,
     json_text,
     rollout_from_row,
+    rollouts_from_rows,
 )
 from agl.store.sqlite.writer import Transaction
 from agl.types import Attempt, AttemptedRollout, Rollout, RolloutRequest
@@ -49,7 +55,7 @@ def enqueue(transaction: Transaction, requests: Sequence[RolloutRequest]) -> lis
     given = [request.rollout_id for request in requests if request.rollout_id is not None]
     known = rollouts_by_id(transaction.db, given) if given else {}
     answers: list[Rollout] = []
-    rows: list[tuple[object, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     for request in requests:
         rollout_id = request.rollout_id or transaction.new_id("ro")
         rollout = known.get(rollout_id)
@@ -59,8 +65,8 @@ def enqueue(transaction: Transaction, requests: Sequence[RolloutRequest]) -> lis
             rollout = known[rollout_id] = rollout_from_row(row)
             rows.append((*row, position))
         answers.append(rollout)
-    insert_rows(transaction.db, _INSERT, rows)
-    transaction.arrived.extend(row[1] for row in rows)  # pyright: ignore[reportArgumentType]
+    _insert(transaction, rows)
+    transaction.arrived.extend(row[1] for row in rows)
     return answers
 
 
@@ -80,7 +86,7 @@ def claim(
             (request_id, worker_id),
         )
         if claimed:
-            return [held_from_row(row) for row in claimed]
+            return held_from_rows(transaction.db, claimed)
     if run_id is None:
         rows = transaction.rows(
             f"SELECT {ROLLOUT_COLUMNS} FROM rollout r WHERE r.queue_position IS NOT NULL {_ORDER}", (limit,)
@@ -95,8 +101,7 @@ def claim(
     )
     latest: dict[str | None, str | None] = {}
     held: list[AttemptedRollout] = []
-    for row in rows:
-        rollout = rollout_from_row(row)
+    for row, rollout in zip(rows, rollouts_from_rows(transaction.db, rows), strict=True):
         if rollout.resources_id is None and rollout.run_id not in latest:
             latest[rollout.run_id] = latest_resources_id(transaction, rollout.run_id)
         held.append(
@@ -153,7 +158,7 @@ def start_rollout(
     rollout_id = request.rollout_id or transaction.new_id("ro")
     position = transaction.position()
     row = _row_of(request, rollout_id, position, transaction.now)
-    insert_rows(transaction.db, _INSERT, [(*row, None)])
+    _insert(transaction, [(*row, None)])
     return _start(transaction, rollout_from_row(row), position, worker_id)
 
 
@@ -187,7 +192,7 @@ def rollouts_by_id(db: sqlite3.Connection, rollout_ids: Sequence[str]) -> dict[s
         f"SELECT {ROLLOUT_COLUMNS} FROM rollout r WHERE r.rollout_id IN (SELECT value FROM json_each(?))",
         (json_list(rollout_ids),),
     )
-    return {row[0]: rollout_from_row(row) for row in rows}
+    return {one.rollout_id: one for one in rollouts_from_rows(db, rows.fetchall())}
 
 
 def _store(
@@ -238,7 +243,18 @@ def _hand_out(
     return held
 
 
-def _row_of(request: RolloutRequest, rollout_id: str, position: int, now: float) -> tuple[object, ...]:
+def _insert(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write rows, their long texts apart."""
+    new = [list(row) for row in rows]
+    long = [(row, column) for row in new for column in ROLLOUT_JSON if has_marks(row[column])]
+    if long:
+        stowed = stow(transaction.db, [orjson.loads(row[column]) for row, column in long])
+        for (row, column), value in zip(long, stowed, strict=True):
+            row[column] = json_text(value, f"rollout {row[0]}")
+    insert_rows(transaction.db, _INSERT, new)
+
+
+def _row_of(request: RolloutRequest, rollout_id: str, position: int, now: float) -> tuple[Any, ...]:
     return (
         rollout_id,
         request.run_id,

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from agl.errors import InvalidRequestError
+from agl.store.sqlite.blobs import Row, filled_rows, json_value
 from agl.types import (
     Attempt,
     AttemptedRollout,
@@ -31,20 +32,23 @@ ATTEMPT_COLUMNS = (
     "a.attempt_id, a.sequence_id, a.worker_id, a.status, a.started_at, a.last_heartbeat_at, a.finished_at, a.error,"
     " a.lease, a.ended_by, a.position"
 )
+ROLLOUT_JSON = (2, 7)
+"""Where ``ROLLOUT_COLUMNS`` and ``HELD_COLUMNS`` hold JSON that may refer to blobs."""
 HELD_COLUMNS = f"{ROLLOUT_COLUMNS}, {ATTEMPT_COLUMNS}"
 """A rollout and one of its attempts."""
 SPAN_COLUMNS = (
     "s.trace_id, s.span_id, s.parent_id, s.name, s.kind, s.status, s.attributes, s.events, s.links, s.resource,"
-    " s.start_time_ns, s.end_time_ns, r.rollout_id, a.attempt_id, s.sequence_id, s.attempt, s.position"
+    " s.start_time_ns, s.end_time_ns, r.rollout_id, a.attempt_id, s.packed, s.sequence_id, s.attempt, s.position"
 )
 SPAN_TABLES = (
     "span s LEFT JOIN rollout r ON r.position = s.rollout LEFT JOIN attempt a ON a.position = s.attempt"
 )
+SPAN_JSON = (6, 7, 9)
+"""Where ``SPAN_COLUMNS`` holds JSON that may refer to blobs; the first one may refer to packed values too."""
+SPAN_PACKED = 14
 NO_ATTEMPT = 0
 ROWS_AT_ONCE = 64
 """Rows a statement. Each statement hands the interpreter lock over twice; 64 rows of a span have 1,088 parameters."""
-
-Row = tuple[Any, ...]
 
 
 def json_text(value: object, what: str) -> str:
@@ -75,17 +79,22 @@ def error_text(error: ErrorInfo | None) -> str | None:
     return None if error is None else error.model_dump_json()
 
 
+def rollouts_from_rows(db: sqlite3.Connection, rows: Sequence[Row]) -> list[Rollout]:
+    """Return the rollouts of ``ROLLOUT_COLUMNS``."""
+    return [rollout_from_row(row) for row in filled_rows(db, rows, ROLLOUT_JSON)]
+
+
 def rollout_from_row(row: Row) -> Rollout:
-    """Return the rollout of ``ROLLOUT_COLUMNS``."""
+    """Return the rollout of ``ROLLOUT_COLUMNS``, of a row that refers to no blobs."""
     return Rollout(
         rollout_id=row[0],
         run_id=row[1],
-        task=orjson.loads(row[2]),
+        task=json_value(row[2]),
         mode=row[3],
         group_id=row[4],
         resources_id=row[5],
         config=config_from_text(row[6]),
-        metadata=orjson.loads(row[7]),
+        metadata=json_value(row[7]),
         priority=row[8],
         status=row[9],
         reward=row[10],
@@ -114,15 +123,23 @@ def attempt_from_row(rollout_id: str, row: Row) -> Attempt:
     )
 
 
-def held_from_row(row: Row) -> AttemptedRollout:
-    """Return the rollout and attempt of ``HELD_COLUMNS``."""
-    return AttemptedRollout(
-        rollout=rollout_from_row(row), attempt=attempt_from_row(row[0], row[NUM_ROLLOUT_COLUMNS:])
-    )
+def held_from_rows(db: sqlite3.Connection, rows: Sequence[Row]) -> list[AttemptedRollout]:
+    """Return the rollouts and attempts of ``HELD_COLUMNS``."""
+    return [
+        AttemptedRollout(
+            rollout=rollout_from_row(row), attempt=attempt_from_row(row[0], row[NUM_ROLLOUT_COLUMNS:])
+        )
+        for row in filled_rows(db, rows, ROLLOUT_JSON)
+    ]
 
 
-def span_from_row(row: Row) -> Span:
-    """Return the span of ``SPAN_COLUMNS``."""
+def spans_from_rows(db: sqlite3.Connection, rows: Sequence[Row]) -> list[Span]:
+    """Return the spans of ``SPAN_COLUMNS``."""
+    full = filled_rows(db, rows, SPAN_JSON, packed=(SPAN_JSON[0], SPAN_PACKED))
+    return [_span_from_row(row) for row in full]
+
+
+def _span_from_row(row: Row) -> Span:
     return Span(
         trace_id=hex_from_stored(row[0]),
         span_id=hex_from_stored(row[1]),
@@ -130,30 +147,15 @@ def span_from_row(row: Row) -> Span:
         name=row[3],
         kind=row[4],
         status=SpanStatus() if row[5] is None else SpanStatus.model_validate_json(row[5]),
-        attributes=orjson.loads(row[6]),
-        events=() if row[7] is None else tuple(SpanEvent(**event) for event in orjson.loads(row[7])),
+        attributes=json_value(row[6]),
+        events=() if row[7] is None else tuple(SpanEvent(**event) for event in json_value(row[7])),
         links=() if row[8] is None else tuple(SpanLink(**link) for link in orjson.loads(row[8])),
-        resource={} if row[9] is None else orjson.loads(row[9]),
+        resource={} if row[9] is None else json_value(row[9]),
         start_time_ns=row[10],
         end_time_ns=row[11],
         rollout_id=row[12],
         attempt_id=row[13],
-        sequence_id=row[14] if row[15] != NO_ATTEMPT else None,
-    )
-
-
-def span_texts(span: Span) -> tuple[str | None, str, str | None, str | None, str | None]:
-    """Return status, attributes, events, links and resource as stored: JSON, or None for the default."""
-    what = f"span {span.span_id} ({span.name})"
-    status = span.status
-    return (
-        None if status.code == "unset" and status.description is None else status.model_dump_json(),
-        json_text(span.attributes, f"attributes of {what}"),
-        json_text([event.model_dump() for event in span.events], f"events of {what}")
-        if span.events
-        else None,
-        json_text([link.model_dump() for link in span.links], f"links of {what}") if span.links else None,
-        json_text(span.resource, f"resource of {what}") if span.resource else None,
+        sequence_id=row[15] if row[16] != NO_ATTEMPT else None,
     )
 
 

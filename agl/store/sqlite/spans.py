@@ -9,22 +9,23 @@ from typing import Any
 from agl.errors import InvalidRequestError, NotFoundError
 from agl.store import lifecycle
 from agl.store.sqlite.attempts import FIRST_SIGN
+from agl.store.sqlite.blobs import release
 from agl.store.sqlite.rows import (
     NO_ATTEMPT,
     SPAN_COLUMNS,
     SPAN_TABLES,
     config_from_text,
     insert_rows,
-    span_from_row,
-    span_texts,
+    spans_from_rows,
     stored_hex,
 )
+from agl.store.sqlite.span_texts import SpanTexts, span_texts, stow_long
 from agl.store.sqlite.writer import Transaction
 from agl.types import AttemptStatus, RolloutConfig, Span
 
 _INSERT = (
     "INSERT INTO span (position, trace_id, span_id, parent_id, rollout, attempt, run_id, sequence_id, name, kind,"
-    " status, attributes, events, links, resource, start_time_ns, end_time_ns, stored_at)"
+    " status, attributes, events, links, resource, start_time_ns, end_time_ns, packed, stored_at)"
 )
 _ONCE = "ON CONFLICT (trace_id, span_id) DO NOTHING"
 _OWNER = (
@@ -49,8 +50,8 @@ class _Owner:
     status: AttemptStatus = "cancelled"
     started_at: float = 0.0
     config: RolloutConfig | None = None
-    filled: set[int] = field(default_factory=set[int])
-    """Earlier allocated numbers that spans of this operation took."""
+    taken: set[int] = field(default_factory=set[int])
+    """Numbers that spans of this operation took."""
 
     def number(self, transaction: Transaction, wanted: int | None) -> int:
         """Return the span's number: the wanted one where it is free, else the next."""
@@ -59,14 +60,14 @@ class _Owner:
                 raise InvalidRequestError(
                     f"sequence_id {wanted}: the spans of an attempt are numbered from 1"
                 )
-            if wanted >= self.next_span:
-                self.next_span = wanted + 1
-                return wanted
-            if wanted not in self.filled and self._is_free(transaction, wanted):
-                self.filled.add(wanted)
-                return wanted
-        self.next_span += 1
-        return self.next_span - 1
+            if wanted >= self.next_span or (wanted not in self.taken and self._is_free(transaction, wanted)):
+                return self._take(wanted)
+        return self._take(self.next_span)
+
+    def _take(self, number: int) -> int:
+        self.taken.add(number)
+        self.next_span = max(self.next_span, number + 1)
+        return number
 
     def save(self, transaction: Transaction) -> None:
         """Store the next number; for an open attempt this is a sign of life."""
@@ -94,38 +95,23 @@ def add(transaction: Transaction, spans: Sequence[Span]) -> list[Span]:
     """Store spans; those stored before are answered as they were. A span of an open attempt is a sign of life."""
     texts = [span_texts(span) for span in spans]
     owners = _find_owners(transaction, [(span.rollout_id, span.attempt_id) for span in spans])
-    rows: list[Sequence[Any]] = []
-    answers: list[Span] = []
-    for span, owner, (status, attributes, events, links, resource) in zip(spans, owners, texts, strict=True):
-        position = transaction.position()
-        number = None if owner.attempt == NO_ATTEMPT else owner.number(transaction, span.sequence_id)
-        rows.append(
-            (
-                position,
-                stored_hex(span.trace_id),
-                stored_hex(span.span_id),
-                None if span.parent_id is None else stored_hex(span.parent_id),
-                owner.rollout,
-                owner.attempt,
-                owner.run_id,
-                position if number is None else number,
-                span.name,
-                span.kind,
-                status,
-                attributes,
-                events,
-                links,
-                resource,
-                span.start_time_ns,
-                span.end_time_ns,
-                transaction.now if owner.rollout is None else None,
-            )
-        )
-        answers.append(span.model_copy(update={"rollout_id": owner.rollout_id, "sequence_id": number}))
+    numbers = [
+        None if owner.attempt == NO_ATTEMPT else owner.number(transaction, span.sequence_id)
+        for span, owner in zip(spans, owners, strict=True)
+    ]
+    stow_long(transaction.db, spans, texts)
+    rows = [
+        _row_of(transaction, span, owner, number, text)
+        for span, owner, number, text in zip(spans, owners, numbers, texts, strict=True)
+    ]
     _save_owners(transaction, owners)
     if insert_rows(transaction.db, _INSERT, rows, tail=_ONCE) < len(rows):
-        answers = [_stored(transaction, row[1], row[2]) for row in rows]
-    return answers
+        _release_unused(transaction, rows)
+        return [_stored(transaction, row[1], row[2]) for row in rows]
+    return [
+        span.model_copy(update={"rollout_id": owner.rollout_id, "sequence_id": number})
+        for span, owner, number in zip(spans, owners, numbers, strict=True)
+    ]
 
 
 def sequence_ids(transaction: Transaction, attempts: Sequence[tuple[str, str]]) -> list[int]:
@@ -134,6 +120,40 @@ def sequence_ids(transaction: Transaction, attempts: Sequence[tuple[str, str]]) 
     numbers = [owner.number(transaction, None) for owner in owners]
     _save_owners(transaction, owners)
     return numbers
+
+
+def _row_of(
+    transaction: Transaction, span: Span, owner: _Owner, number: int | None, text: SpanTexts
+) -> tuple[Any, ...]:
+    position = transaction.position()
+    return (
+        position,
+        stored_hex(span.trace_id),
+        stored_hex(span.span_id),
+        None if span.parent_id is None else stored_hex(span.parent_id),
+        owner.rollout,
+        owner.attempt,
+        owner.run_id,
+        position if number is None else number,
+        span.name,
+        span.kind,
+        text.status,
+        text.attributes,
+        text.events,
+        text.links,
+        text.resource,
+        span.start_time_ns,
+        span.end_time_ns,
+        text.packed,
+        transaction.now if owner.rollout is None else None,
+    )
+
+
+def _release_unused(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Take back the references of rows that the table did not take, because their spans were stored before."""
+    for row in rows:
+        if transaction.row("SELECT 1 FROM span WHERE position = ?", (row[0],)) is None:
+            release(transaction.db, (row[11], row[12], row[14]))
 
 
 def _find_owners(transaction: Transaction, keys: Sequence[tuple[str | None, str | None]]) -> list[_Owner]:
@@ -187,4 +207,4 @@ def _stored(transaction: Transaction, trace_id: bytes | str, span_id: bytes | st
         (trace_id, span_id),
     )
     assert row is not None, "the span was just inserted, or stopped the insert"
-    return span_from_row(row)
+    return spans_from_rows(transaction.db, [row])[0]
