@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from agl.types.record import Json, Record
+from agl.types.record import Identifier, Json, Record
 
 Mode = Literal["train", "val", "test"]
 RolloutStatus = Literal["pending", "preparing", "running", "requeuing", "succeeded", "failed", "cancelled"]
@@ -43,7 +43,7 @@ class RolloutRequest(Record):
     """What a caller enqueues. ``rollout_id`` makes the call idempotent."""
 
     task: Json
-    rollout_id: str | None = Field(default=None, min_length=1, max_length=200)
+    rollout_id: Identifier | None = None
     run_id: str | None = None
     mode: Mode = "train"
     group_id: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from types import GenericAlias
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
@@ -63,9 +64,12 @@ class Body:
     """An empty body is the kind's defaults otherwise."""
     media_types: tuple[str, ...] = (JSON,)
     adapter: TypeAdapter[Any] = field(init=False)
+    list_adapter: TypeAdapter[Any] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "adapter", TypeAdapter(self.kind))
+        some: Any = GenericAlias(list, (self.kind,))
+        object.__setattr__(self, "list_adapter", TypeAdapter(some))
 
 
 Access = Callable[[Call, tuple[str, str]], Awaitable[bool]]

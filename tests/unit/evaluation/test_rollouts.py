@@ -41,7 +41,7 @@ async def test_what_an_ended_process_left_open_is_run_again_when_its_turn_comes(
         for run_id in ("run", "other"):
             await store.add_run(name=run_id, run_id=run_id)
         await store.enqueue_many_rollouts(requests(2, run_id="run"))
-        await store.enqueue_rollout(RolloutRequest(task=9, rollout_id="not ours", run_id="other"))
+        await store.enqueue_rollout(RolloutRequest(task=9, rollout_id="not-ours", run_id="other"))
         await store.dequeue_rollout(worker_id="gone", run_id="run")
 
         assert await abandon_rollouts(store, run_id="run") == 2
@@ -51,7 +51,7 @@ async def test_what_an_ended_process_left_open_is_run_again_when_its_turn_comes(
             await abandon_rollouts(store, run_id="run")
         async with scripted_worker(store, lambda claim: Script(reward=float(claim.rollout.task))):
             done = await run_rollouts(store, requests(2, run_id="run"))
-        assert (await store.get_rollout_by_id("not ours")).status == "succeeded"
+        assert (await store.get_rollout_by_id("not-ours")).status == "succeeded"
     assert [rollout.status for rollout in done] == ["succeeded", "succeeded"]
     assert [rollout.rollout_id for rollout in done] == ["r0-again-again", "r1-again"]
     assert [rollout.reward for rollout in done] == [0.0, 1.0]
