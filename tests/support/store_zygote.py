@@ -1,0 +1,57 @@
+"""Forks a process that serves a store for each line it reads: a start costs no imports, and a kill is a real one.
+
+Run as a program. It reads ``{"path", "port", "most_bytes"}`` and starts, or ``kill`` and kills what it started; it says
+``serving URL`` and ``killed``. ``most_bytes`` is the largest file that the server may write, as on a disk that is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import sys
+
+from agl.store.server import StoreServer
+from agl.store.sqlite import SqliteLightningStore
+
+
+async def serve(path: str, port: int) -> None:
+    async with SqliteLightningStore(path) as store, StoreServer(store, port=port).serving() as url:
+        os.write(1, f"serving {url}\n".encode())
+        await asyncio.Event().wait()
+
+
+def start(path: str, port: int, most_bytes: int | None) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    os.close(0)
+    if most_bytes is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
+    try:
+        asyncio.run(serve(path, port))
+    finally:
+        os._exit(1)
+
+
+def main() -> None:
+    child = 0
+    try:
+        for line in sys.stdin:
+            if line.strip() == "kill":
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                child = 0
+                os.write(1, b"killed\n")
+            else:
+                child = start(**json.loads(line))
+    finally:
+        if child:
+            os.kill(child, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
