@@ -32,14 +32,12 @@ def main(
         StoreError: the store cannot be read, or does not make copies of itself.
     """
     with appearing_whole(file) as unfinished:
+        place = existing_place(overrides, store_url=store_url, token=token, config_dir=config_dir)
         if store_url is None:
-            place = existing_place(overrides, store_url=None, token=token, config_dir=config_dir)
             asyncio.run(_copied(place, unfinished))
-        elif overrides:
-            raise ConfigError(f"{overrides[0]}: --store-url says which store it is; leave this out")
         else:
             settings = store_settings((), config_dir=config_dir, token=token)
-            download(store_url, unfinished, token=settings.values["token"])
+            download(place.store.location, unfinished, token=settings.values["token"])
     print(f"{file}: {megabytes(file.stat().st_size)}")
 
 

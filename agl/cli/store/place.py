@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import cast
 
 from agl.config import Settings, build, compose
 from agl.errors import ConfigError
 from agl.store.base import LightningStore
 from agl.types.record import Json
+
+_PATIENCE: Mapping[str, Json] = MappingProxyType({"retry_seconds": 0.0, "answer_seconds": 600.0})
+"""Of a person at a terminal: told at once that nobody answers, but deleting a million spans may take its time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,8 @@ def existing_place(
             raise ConfigError(f"{overrides[0]}: --store-url says which store it is; leave this out")
         settings = store_settings(["store=client"], config_dir=config_dir, token=token)
         node = cast("Mapping[str, Json]", settings.raw["store"])
-        at_url = settings.with_values(store={**node, "url": _literal(store_url), "token": "${token}"})
+        client = {**node, "url": _literal(store_url), "token": "${token}", **_PATIENCE}
+        at_url = settings.with_values(store=client)
         return Place(store=build(at_url, LightningStore, "store"), file=None)  # type: ignore[type-abstract]
     settings = store_settings(overrides, config_dir=config_dir)
     file = file_of(settings)

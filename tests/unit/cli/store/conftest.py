@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def two_runs(in_folder: Path) -> Path:
                         trace_id="a" * 32,
                         name="s",
                         start_time_ns=1,
-                        attributes={"text": f"{number}{part}" * 100_000},
+                        attributes={"text": random.Random(f"{number}{part}").randbytes(100_000).hex()},
                         **key,
                     )
                     for part in range(2)
