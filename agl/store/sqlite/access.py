@@ -14,6 +14,7 @@ from agl.errors import StoreError, StoreUnavailableError
 from agl.store.sqlite.attempts import AttemptDeadlines, grant_grace
 from agl.store.sqlite.connection import Ownership, open_database
 from agl.store.sqlite.reader import Readers
+from agl.store.sqlite.space import give_pages_back, truncate_log
 from agl.store.sqlite.writer import Operation, Transaction, Writer, nothing
 from agl.store.waiting import Arrivals, Finishes
 from agl.store.watchdog import sweep
@@ -102,6 +103,14 @@ class Access:
         """Write beside the file where its records are served."""
         if self._ownership is not None:
             self._ownership.announce(url)
+
+    async def shrink(self) -> None:
+        """Give the pages that deletions freed back to the system, a few at a time."""
+        if self._readers is None:
+            return  # memory keeps them for what comes next
+        while await self.write(give_pages_back):
+            pass
+        await asyncio.to_thread(truncate_log, self.path)
 
     @contextmanager
     def visit(self) -> Generator[None]:

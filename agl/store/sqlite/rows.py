@@ -192,6 +192,6 @@ def insert_rows(db: sqlite3.Connection, head: str, rows: Sequence[Sequence[Any]]
     return taken
 
 
-def json_list(values: Iterable[str]) -> str:
+def json_list(values: Iterable[str | int]) -> str:
     """Return values for ``IN (SELECT value FROM json_each(?))``: one parameter for any number of values."""
     return orjson.dumps(list(values)).decode("utf-8")
