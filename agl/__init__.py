@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from agl.proxy import LLMProxy
     from agl.runners.runner import LitAgentRunner
     from agl.store.base import LightningStore
+    from agl.store.client import LightningStoreClient
     from agl.store.sqlite import InMemoryLightningStore, SqliteLightningStore
     from agl.tracing.emit import emit_exception, emit_message, emit_object, emit_reward
     from agl.tracing.operation import operation
@@ -66,6 +67,7 @@ _HOMES = {
     "InMemoryLightningStore": "agl.store.sqlite",
     "LLMProxy": "agl.proxy",
     "LightningStore": "agl.store.base",
+    "LightningStoreClient": "agl.store.client",
     "LitAgentRunner": "agl.runners.runner",
     "SqliteLightningStore": "agl.store.sqlite",
     "TracerTraceToTriplet": "agl.adapters.trace",
@@ -86,6 +88,7 @@ __all__ = [
     "InMemoryLightningStore",
     "LLMProxy",
     "LightningStore",
+    "LightningStoreClient",
     "LitAgentRunner",
     "NamedResources",
     "PromptTemplate",

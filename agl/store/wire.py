@@ -174,14 +174,14 @@ class StoredSpans(Record):
     """What POST /v1/spans?answer=ids answers: enough for a client that still has the spans that it sent."""
 
     sequence_ids: tuple[int | None, ...]
-    others: dict[int, Span] = Field(default_factory=dict)
+    others: dict[str, Span] = Field(default_factory=dict)
     """By their place among those sent: spans that are stored otherwise than sent, e.g. because their id was known."""
 
     @classmethod
     def of(cls, sent: list[Span], stored: list[Span]) -> StoredSpans:
         """Return the answer to spans that the store received as ``sent`` and returned as ``stored``."""
         others = {
-            place: new
+            str(place): new
             for place, (old, new) in enumerate(zip(sent, stored, strict=True))
             if {**old.__dict__, "sequence_id": new.sequence_id} != new.__dict__
         }
@@ -190,7 +190,7 @@ class StoredSpans(Record):
     def spans(self, sent: list[Span]) -> list[Span]:
         """Return the stored spans, given those that were sent."""
         return [
-            self.others.get(place) or span.model_copy(update={"sequence_id": number})
+            self.others.get(str(place)) or span.model_copy(update={"sequence_id": number})
             for place, (span, number) in enumerate(zip(sent, self.sequence_ids, strict=True))
         ]
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from agl.store.base import LightningStore
+from agl.store.client import HttpStore
+from agl.store.server import StoreServer
 from agl.store.sqlite import SqliteStore
 
 START = 1_000_000.0
@@ -72,5 +75,68 @@ class FileKind(MemoryKind):
         return str(folder / "store.sqlite")
 
 
-KINDS: dict[str, type[MemoryKind]] = {"memory": MemoryKind, "file": FileKind}
+class HttpMemoryKind(MemoryKind):
+    """SQLite in memory behind a real server, and the client that talks to it over HTTP. Both in this event loop.
+
+    A restart is the server's: the store stays open, and the client notices nothing but the time it takes.
+    """
+
+    restarts = True
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        super().__init__(folder, clock)
+        self._port = 0
+        self._client: HttpStore | None = None
+        self._serving = AsyncExitStack()
+
+    @property
+    def store(self) -> LightningStore:
+        """The client."""
+        assert self._client is not None, "started first"
+        return self._client
+
+    async def start(self) -> None:
+        """Open the store, serve it, and connect."""
+        await super().start()
+        await self._serve()
+
+    async def stop(self) -> None:
+        """Close the client, the server and the store."""
+        await self.store.close()
+        await self._serving.aclose()
+        await super().stop()
+
+    async def restart(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Stop serving, let ``meanwhile`` happen, and serve again at the same address."""
+        await self._serving.aclose()
+        meanwhile()
+        await self._serve()
+
+    async def _serve(self) -> None:
+        server = StoreServer(self._sqlite, port=self._port)
+        url = await self._serving.enter_async_context(server.serving())
+        self._port = int(url.rpartition(":")[2])
+        if self._client is None:
+            self._client = HttpStore(url)
+            await self._client.open()
+
+
+class HttpFileKind(HttpMemoryKind, FileKind):
+    """The same over a file, which a restart closes and opens, too."""
+
+    async def restart(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Stop serving, close the file, let ``meanwhile`` happen, open it and serve again at the same address."""
+        await self._serving.aclose()
+        await self._sqlite.close()
+        meanwhile()
+        await self._sqlite.open()
+        await self._serve()
+
+
+KINDS: dict[str, type[MemoryKind]] = {
+    "memory": MemoryKind,
+    "file": FileKind,
+    "http-memory": HttpMemoryKind,
+    "http-file": HttpFileKind,
+}
 """Each implementation by the name that tests show."""

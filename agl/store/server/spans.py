@@ -14,7 +14,7 @@ class SpanAnswer(Record):
     """Parameters of POST /v1/spans."""
 
     answer: Literal["spans", "ids"] = "spans"
-    """``ids`` answers the sequence ids alone, which is cheaper."""
+    """``ids`` answers the sequence ids, and only those spans that are stored otherwise than sent, which is cheaper."""
 
 
 class SequenceIds(Record):
@@ -47,7 +47,7 @@ def operations() -> tuple[Operation, ...]:
             summary="Store one span or a list, all or none",
             body=Body(kind=Span, many=True),
             parameters=SpanAnswer,
-            answers=Span | list[Span] | SequenceIds,
+            answers=Span | list[Span] | wire.StoredSpans,
             writes=True,
             access=_are_own_spans,
             may=("not_found", "conflict"),
@@ -101,9 +101,10 @@ async def _asks_own_spans(call: Call, attempt: tuple[str, str]) -> bool:
 
 async def _add_spans(call: Call) -> object:
     wanted: SpanAnswer = call.parameters
-    spans = await call.store.add_many_spans(_spans(call))
+    sent = _spans(call)
+    spans = await call.store.add_many_spans(sent)
     if wanted.answer == "ids":
-        return {"sequence_ids": [span.sequence_id for span in spans]}
+        return wire.StoredSpans.of(sent, spans)
     return spans if isinstance(call.body, list) else spans[0]
 
 

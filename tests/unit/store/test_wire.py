@@ -74,5 +74,5 @@ def test_stored_spans_travel_as_their_numbers_and_only_those_that_differ_as_them
         sent[2],
     ]
     answer = wire.StoredSpans.of(sent, stored)
-    assert (answer.sequence_ids, list(answer.others)) == ((7, 8, None), [1])
+    assert (answer.sequence_ids, list(answer.others)) == ((7, 8, None), ["1"])
     assert wire.StoredSpans.model_validate_json(answer.model_dump_json()).spans(sent) == stored
