@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from agl.errors import StoreError
 from agl.store import wire
 from agl.store.base import LightningStore
-from agl.store.server import records, rollouts, spans
+from agl.store.server import records, rollouts, spans, traces
 from agl.store.server.access import Gate, scope_message
 from agl.store.server.answers import compressed, encoded, refusal, send_answer, send_chunks
 from agl.store.server.bodies import BodyMemory, BodyReader, Hold, decoded, media_type_of, parameters_from
@@ -108,6 +108,8 @@ class StoreApp(FastAPI):
         hold = Hold(self._memory)
         try:
             answer = await self._answer(operation, call, scope, hold)
+            if answer.status >= 400 and operation.refused is not None:
+                answer = operation.refused(answer, call.headers)
             if answer.chunks is not None:
                 await send_chunks(send, call.receive, answer)
             else:
@@ -214,6 +216,7 @@ def create_app(
         operations=(
             *rollouts.operations(),
             *spans.operations(),
+            *traces.operations(),
             *records.operations(),
             *status.operations(),
         ),

@@ -155,11 +155,15 @@ def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
         content: dict[str, Any] = {operation.answers: {"schema": {"type": "string", "format": "binary"}}}
     else:
         content = {JSON: {"schema": schemas.of(operation.answers, "serialization")}}
+    failed: dict[str, Any] = {JSON: {"schema": {"$ref": _REF.format(model="ErrorAnswer")}}}
+    if operation.refused is not None and operation.body is not None:
+        failed = {media_type: {"schema": {}} for media_type in operation.body.media_types}
+        content = {**failed, **content}
     responses: dict[str, Any] = {"200": {"description": "Done", "content": content}}
     codes = (*_ALWAYS, *operation.may, *(_OF_BODIES if operation.body is not None else ()))
     for status in sorted({wire.CODES[code][0] for code in codes}):
         responses[str(status)] = {
             "description": _MEANINGS[status],
-            "content": {JSON: {"schema": {"$ref": _REF.format(model="ErrorAnswer")}}},
+            "content": failed,
         }
     return responses

@@ -94,5 +94,7 @@ class Operation:
     needs_token: bool = True
     access: Access | None = None
     """Whether a scoped token may ask this; None never."""
+    refused: Callable[[Answer, Headers], Answer] | None = None
+    """Turns a refusal into the shape that this operation's clients read, by the request's headers."""
     may: tuple[str, ...] = ()
     """Error codes beyond those of every operation: ``not_found``, ``conflict``."""

@@ -1,0 +1,97 @@
+"""Protobuf's wire format, walked without building messages.
+
+Source: https://protobuf.dev/programming-guides/encoding/. Field numbers are those of opentelemetry/proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from agl.store.otlp.reading import MalformedRequestError
+
+# Wire types.
+_VARINT, _BYTES, _FIXED32 = 0, 2, 5
+_FIXED: Mapping[int, int] = MappingProxyType({1: 8, _FIXED32: 4})
+"""Bytes of a field by its wire type."""
+_GROUPS: Mapping[int, int] = MappingProxyType({3: 1, 4: -1})
+_MAX_GROUPS = 64
+
+# Which fields of a message are messages that hold attributes, by message.
+_INSIDE: Mapping[str, Mapping[int, str]] = MappingProxyType(
+    {
+        "resource": {1: "pair"},
+        "scope": {3: "pair"},
+        "span": {9: "pair", 11: "event", 13: "link"},
+        "event": {3: "pair"},
+        "link": {4: "pair"},
+        "pair": {2: "value"},
+        "value": {5: "array", 6: "map"},
+        "array": {1: "value"},
+        "map": {1: "pair"},
+    }
+)
+
+
+def embedded(data: memoryview, number: int) -> Iterator[memoryview]:
+    """Yield each embedded message with this field number, in order.
+
+    Raises:
+        MalformedRequestError: the data is no protobuf message.
+    """
+    for found, start, end in _fields(data, 0, len(data)):
+        if found == number:
+            yield data[start:end]
+
+
+def count_values(data: memoryview, message: str, limit: int) -> int:
+    """Return how many attributes, values, events and links a message holds at any depth; stops once above ``limit``."""
+    counted = 0
+    open_parts = [(message, 0, len(data))]
+    while open_parts:
+        kind, start, end = open_parts.pop()
+        inside = _INSIDE[kind]
+        for number, first, last in _fields(data, start, end):
+            part = inside.get(number)
+            if part is not None:
+                counted += 1
+                if counted > limit:
+                    return counted
+                open_parts.append((part, first, last))
+    return counted
+
+
+def _fields(data: memoryview, position: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield number, start and end of each length-delimited field."""
+    groups = 0
+    while position < end:
+        tag, position = _varint(data, position, end)
+        wire = tag & 7
+        if wire == _BYTES:
+            length, position = _varint(data, position, end)
+            if length > end - position:
+                break
+            if not groups:
+                yield tag >> 3, position, position + length
+            position += length
+        elif wire == _VARINT:
+            _, position = _varint(data, position, end)
+        else:
+            position += _FIXED.get(wire, 0)
+            groups += _GROUPS.get(wire, 0)
+            if wire > _FIXED32 or not 0 <= groups <= _MAX_GROUPS:
+                raise MalformedRequestError(f"wire type {wire} at byte {position}")
+    if position != end or groups:
+        raise MalformedRequestError(f"it ends within a field, at byte {end}")
+
+
+def _varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < end and shift < 70:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise MalformedRequestError(f"a number without end at byte {position}")
