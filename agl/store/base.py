@@ -349,8 +349,8 @@ class LightningStore(RolloutQueue, SpanLog, ResourceBook, WorkerRegistry, RunBoo
 
     @abstractmethod
     async def health(self) -> dict[str, Any]:
-        """Return ``status``, the store's ``identity`` (a uuid made with the file or database) and
-        ``schema_version``.
+        """Return ``status``, the store's ``identity`` (a uuid made with the file or database),
+        ``schema_version``, and ``size_bytes`` where the store knows how large its records are.
         """
 
     @abstractmethod

@@ -12,10 +12,10 @@ import httpx
 import orjson
 
 from agl.cli.store.gc import megabytes
-from agl.cli.store.place import Place, existing_place, store_settings
+from agl.cli.store.place import existing_store, store_settings
 from agl.errors import ConfigError, StoreError, StoreUnavailableError
 from agl.store import wire
-from agl.store.base import Backup
+from agl.store.base import Backup, LightningStore
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 600.0
@@ -32,12 +32,12 @@ def main(
         StoreError: the store cannot be read, or does not make copies of itself.
     """
     with appearing_whole(file) as unfinished:
-        place = existing_place(overrides, store_url=store_url, token=token, config_dir=config_dir)
+        store = existing_store(overrides, store_url=store_url, token=token, config_dir=config_dir)
         if store_url is None:
-            asyncio.run(_copied(place, unfinished))
+            asyncio.run(_copied(store, unfinished))
         else:
             settings = store_settings((), config_dir=config_dir, token=token)
-            download(place.store.location, unfinished, token=settings.values["token"])
+            download(store.location, unfinished, token=settings.values["token"])
     print(f"{file}: {megabytes(file.stat().st_size)}")
 
 
@@ -64,8 +64,8 @@ def appearing_whole(file: Path) -> Generator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
-async def _copied(place: Place, target: Path) -> None:
-    async with place.store as store:
+async def _copied(store: LightningStore, target: Path) -> None:
+    async with store:
         if not isinstance(store, Backup):
             raise ConfigError(
                 f"the store in {store.location} makes no copies of itself: use its database's own tools"

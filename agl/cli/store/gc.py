@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from agl.cli.store.place import existing_place
+from agl.cli.store.place import existing_store
 from agl.errors import ConfigError, ConflictError, NotFoundError
 from agl.store.base import LightningStore
 from agl.store.paging import iter_rollouts
@@ -44,18 +44,20 @@ def main(
     if not runs and older_than is None:
         raise ConfigError("say what may go: --run RUN_ID, --older-than 30d, or both for old spans of one run")
     before = None if older_than is None else time.time() - age_seconds(older_than)
-    place = existing_place(overrides, store_url=store_url, token=token, config_dir=config_dir)
-    size = place.size_bytes()
+    named = existing_store(overrides, store_url=store_url, token=token, config_dir=config_dir)
 
     async def collected() -> None:
-        async with place.store as store:
-            work = would_collect if dry_run else collect
-            await work(store, runs=runs, finished_before=before, say=print)
+        async with named as store:
+            if dry_run:
+                await would_collect(store, runs=runs, finished_before=before, say=print)
+                return
+            size = await _size_bytes(store)
+            await collect(store, runs=runs, finished_before=before, say=print)
+            now = await _size_bytes(store)
+            if size is not None and now is not None:
+                print(f"{store.location}: {megabytes(size)} before, {megabytes(now)} now")
 
     asyncio.run(collected())
-    now = place.size_bytes()
-    if size is not None and now is not None and not dry_run:
-        print(f"{place.file}: {megabytes(size)} before, {megabytes(now)} now")
 
 
 def age_seconds(text: str) -> float:
@@ -106,6 +108,10 @@ def counted(counts: dict[str, int]) -> str:
 def megabytes(size_bytes: int) -> str:
     """Return a size for people."""
     return f"{size_bytes / 1e6:.1f} MB"
+
+
+async def _size_bytes(store: LightningStore) -> int | None:
+    return (await store.health()).get("size_bytes")
 
 
 def _old_spans(finished_before: float, run_id: str | None) -> str:

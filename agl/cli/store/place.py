@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import cast
@@ -15,21 +14,6 @@ from agl.types.record import Json
 
 _PATIENCE: Mapping[str, Json] = MappingProxyType({"retry_seconds": 0.0, "answer_seconds": 600.0})
 """Of a person at a terminal: told at once that nobody answers, but deleting a million spans may take its time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A store, built but not open, and its file where it is one of this machine's."""
-
-    store: LightningStore
-    file: Path | None
-
-    def size_bytes(self) -> int | None:
-        """Return how large the file is, what SQLite keeps beside it included."""
-        if self.file is None:
-            return None
-        parts = (Path(f"{self.file}{end}") for end in ("", "-wal"))
-        return sum(part.stat().st_size for part in parts if part.exists())
 
 
 def store_settings(overrides: Sequence[str], *, config_dir: Path | None, **options: Json) -> Settings:
@@ -53,10 +37,10 @@ def file_of(settings: Settings) -> Path | None:
     return Path(path) if isinstance(path, str) else None
 
 
-def existing_place(
+def existing_store(
     overrides: Sequence[str], *, store_url: str | None, token: str | None, config_dir: Path | None
-) -> Place:
-    """Return the store that the options and overrides name.
+) -> LightningStore:
+    """Return the store that the options and overrides name, built but not open.
 
     Raises:
         ConfigError: a mistake in the settings, both a URL and a file, or a file that does not exist.
@@ -68,11 +52,11 @@ def existing_place(
         node = cast("Mapping[str, Json]", settings.raw["store"])
         client = {**node, "url": _literal(store_url), "token": "${token}", **_PATIENCE}
         at_url = settings.with_values(store=client)
-        return Place(store=build(at_url, LightningStore, "store"), file=None)  # type: ignore[type-abstract]
+        return build(at_url, LightningStore, "store")  # type: ignore[type-abstract]
     settings = store_settings(overrides, config_dir=config_dir)
     file = file_of(settings)
     if file is not None and not file.is_file():
         raise ConfigError(
             f"there is no store in {file}: give store.path=FILE, or --store-url URL of one that is served"
         )
-    return Place(store=build(settings, LightningStore, "store"), file=file)  # type: ignore[type-abstract]
+    return build(settings, LightningStore, "store")  # type: ignore[type-abstract]

@@ -31,6 +31,8 @@ class Health(Record):
     identity: str
     """A uuid made with the file or database."""
     schema_version: int
+    size_bytes: int | None = None
+    """Of the records on disk, where the store knows."""
 
 
 class ScopedToken(Record):

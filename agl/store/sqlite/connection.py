@@ -117,6 +117,12 @@ def identity(db: sqlite3.Connection) -> str:
     return str(db.execute("SELECT identity FROM identity").fetchone()[0])
 
 
+def size_bytes(db: sqlite3.Connection) -> int:
+    """Return how large the database is, without its write-ahead log."""
+    pages, page_bytes = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    return int(pages * page_bytes)
+
+
 def _check_ours(db: sqlite3.Connection, path: str) -> None:
     application = db.execute("PRAGMA application_id").fetchone()[0]
     version = db.execute("PRAGMA user_version").fetchone()[0]

@@ -9,7 +9,7 @@ from typing import Any
 from agl.errors import ConfigError
 from agl.store.base import LightningStore
 from agl.store.sqlite.access import MEMORY, Access, random_id
-from agl.store.sqlite.connection import identity
+from agl.store.sqlite.connection import identity, size_bytes
 from agl.store.sqlite.migrations import SCHEMA_VERSION
 from agl.store.sqlite.queue import SqliteQueue
 from agl.store.sqlite.records import SqliteRecords
@@ -42,9 +42,9 @@ class SqliteStore(SqliteQueue, SqliteRecords, SqliteRetention, LightningStore):
         return await self._access.read(lambda db: statistics(db, run_id))
 
     async def health(self) -> dict[str, Any]:
-        """Return the store's status, identity and schema version."""
-        found = await self._access.read(identity)
-        return {"status": "ok", "identity": found, "schema_version": SCHEMA_VERSION}
+        """Return the store's status, identity, schema version and size."""
+        found, size = await self._access.read(lambda db: (identity(db), size_bytes(db)))
+        return {"status": "ok", "identity": found, "schema_version": SCHEMA_VERSION, "size_bytes": size}
 
     async def sweep(self) -> None:
         """Let the watchdog look now. The store does so by itself; this is for clocks that are not the system's."""

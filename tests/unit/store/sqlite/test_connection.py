@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agl.errors import StoreError
-from agl.store.sqlite.connection import Ownership, connect, identity, json_equal, open_database
+from agl.store.sqlite.connection import Ownership, connect, identity, json_equal, open_database, size_bytes
 from agl.store.sqlite.migrations import SCHEMA_VERSION
 
 
@@ -93,6 +93,14 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
     db = connect(path, read_only=True)
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         db.execute("DELETE FROM identity")
+    db.close()
+
+
+def test_the_size_is_that_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    db = open_database(str(path), now=1.0)
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert size_bytes(db) == path.stat().st_size
     db.close()
 
 
