@@ -14,7 +14,6 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from agl.store.otlp.protobuf_fields import count_values, embedded
 from agl.store.otlp.reading import (
-    MAX_VALUES,
     MalformedRequestError,
     Source,
     SpanReading,
@@ -22,7 +21,6 @@ from agl.store.otlp.reading import (
     extended,
     scope_attributes,
     status_of,
-    too_many_values,
 )
 from agl.types import Json, SpanEvent, SpanLink
 
@@ -46,7 +44,7 @@ def read_binary(body: bytes, reading: SpanReading) -> None:
 def _read_resource_spans(data: memoryview, reading: SpanReading) -> None:
     resource = Resource()
     for part in embedded(data, 1):
-        _check_size(part, "resource")
+        _check_size(part, "resource", reading)
         resource.MergeFromString(bytes(part))
     source = reading.source(
         extended(_attributes(resource.attributes), dropped=resource.dropped_attributes_count)
@@ -54,19 +52,19 @@ def _read_resource_spans(data: memoryview, reading: SpanReading) -> None:
     for scope_spans in embedded(data, 2):
         scope = InstrumentationScope()
         for part in embedded(scope_spans, 1):
-            _check_size(part, "scope")
+            _check_size(part, "scope", reading)
             scope.MergeFromString(bytes(part))
         attributes = extended(_attributes(scope.attributes), dropped=scope.dropped_attributes_count)
         scoped = replace(source, scope=scope_attributes(scope.name, scope.version, attributes))
         for span in embedded(scope_spans, 2):
             reading.expect(1)
-            _check_size(span, "span")
+            _check_size(span, "span", reading)
             _read_span(trace_pb2.Span.FromString(bytes(span)), scoped, reading)
 
 
-def _check_size(data: memoryview, what: str) -> None:
-    if len(data) > _LARGE_BYTES and count_values(data, what, MAX_VALUES) > MAX_VALUES:
-        raise too_many_values()
+def _check_size(data: memoryview, what: str, reading: SpanReading) -> None:
+    if len(data) > _LARGE_BYTES:
+        reading.check_values(count_values(data, what, reading.max_values))
 
 
 def _read_span(span: trace_pb2.Span, source: Source, reading: SpanReading) -> None:

@@ -69,9 +69,7 @@ def _fields(data: memoryview, position: int, end: int) -> Iterator[tuple[int, in
         wire = tag & 7
         if wire == _BYTES:
             length, position = _varint(data, position, end)
-            if length > end - position:
-                break
-            if not groups:
+            if not groups and length <= end - position:
                 yield tag >> 3, position, position + length
             position += length
         elif wire == _VARINT:

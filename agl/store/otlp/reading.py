@@ -9,9 +9,9 @@ from typing import cast
 from agl.store.otlp.owner import NOBODY, Owner, UnreadableOwnerError, take_owner
 from agl.types import Json, Span, SpanEvent, SpanKind, SpanLink, SpanStatus, SpanStatusCode
 
-MAX_SPANS = 50_000
+_MAX_SPANS = 50_000
 """Spans in one request: a hundred times what exporters send, six times a collector's batch of 8,192."""
-MAX_VALUES = 1_000_000
+_MAX_VALUES = 1_000_000
 """Attributes, with what is inside of them, in one request: about 200 bytes each in memory, of few bytes sent."""
 MAX_DEPTH = 32
 """Arrays and maps within each other, in one attribute. Protobuf's own readers end at 100 messages, three a level."""
@@ -62,6 +62,8 @@ class SpanReading:
     spans: list[Span] = field(default_factory=list[Span])
     rejected: Counter[str] = field(default_factory=Counter[str])
     """Reasons, and of how many spans."""
+    max_spans: int = _MAX_SPANS
+    max_values: int = _MAX_VALUES
     _num_read: int = 0
     _num_values: int = 0
 
@@ -127,16 +129,24 @@ class SpanReading:
     def expect(self, more: int) -> None:
         """Count spans about to be read; refuse a request with more of them than any exporter sends."""
         self._num_read += more
-        if self._num_read > MAX_SPANS:
-            raise LargeRequestError(f"more than {MAX_SPANS:,} spans in one request: send smaller batches")
+        if self._num_read > self.max_spans:
+            raise LargeRequestError(
+                f"more than {self.max_spans:,} spans in one request: send smaller batches"
+            )
+
+    def check_values(self, number: int) -> None:
+        """Refuse a request with more attributes than any exporter sends."""
+        if number > self.max_values:
+            raise LargeRequestError(
+                f"more than {self.max_values:,} attributes in one request: send smaller batches"
+            )
 
     def _count_values(self, attributes: dict[str, Json]) -> None:
         self._num_values += len(attributes) + 1
         for value in attributes.values():
             if isinstance(value, list | dict):
                 self._num_values += _num_inside(cast("list[Json]", value))
-        if self._num_values > MAX_VALUES:
-            raise too_many_values()
+        self.check_values(self._num_values)
 
     def _owner(self, named: Owner, source: Source) -> Owner:
         if source.refusal is not None:
@@ -190,11 +200,6 @@ def extended(
     if trace_state:
         attributes[_TRACE_STATE] = trace_state
     return attributes
-
-
-def too_many_values() -> LargeRequestError:
-    """Return the refusal of a request with more attributes than any exporter sends."""
-    return LargeRequestError(f"more than {MAX_VALUES:,} attributes in one request: send smaller batches")
 
 
 def _num_inside(value: list[Json] | dict[str, Json]) -> int:
