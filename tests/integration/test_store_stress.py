@@ -1,0 +1,81 @@
+"""Many processes at one served store: nothing fails, nothing is lost, nothing is handed out twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from store_servers import ForkedServer, zygote
+from store_workers import at_once, request_of, span_of
+
+from agl.store.client import LightningStoreClient
+from agl.store.paging import iter_rollouts, iter_spans
+from agl.types import RolloutQuery, RolloutRequest, SpanQuery
+
+PROCESSES = 32
+WRITES = 200
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncIterator[str]:
+    """A store file served by a process of its own."""
+    async with zygote() as process:
+        server = ForkedServer(process, tmp_path / "store.sqlite", 0)
+        yield await server.start()
+        await server.kill()
+
+
+async def test_32_processes_write_20_kb_each_200_times_while_two_readers_page(url: str) -> None:
+    async with LightningStoreClient(url) as store, asyncio.TaskGroup() as group:
+        finished = asyncio.Event()
+        readers = [
+            group.create_task(read_rollouts(store, finished)),
+            group.create_task(read_spans(store, finished)),
+        ]
+        written = await at_once("write", url, processes=PROCESSES, writes=WRITES)
+        finished.set()
+        assert written == [WRITES] * PROCESSES
+        numbers = [(worker, number) for worker in range(PROCESSES) for number in range(WRITES)]
+        rollouts, spans = [await reader for reader in readers]
+        assert rollouts == {
+            request_of(*key).rollout_id: hash(request_of(*key).task) for key in numbers if key[1] % 2 == 0
+        }
+        assert spans == {
+            span_of(*key).span_id: hash(span_of(*key).attributes["text"]) for key in numbers if key[1] % 2
+        }
+
+
+async def read_rollouts(store: LightningStoreClient, finished: asyncio.Event) -> dict[str, int]:
+    """Read all pages again and again, the last time when all is written; no page repeats what another showed."""
+    while True:
+        last = finished.is_set()
+        seen: dict[str, int] = {}
+        async for rollout in iter_rollouts(store, RolloutQuery(limit=200)):
+            assert rollout.rollout_id not in seen
+            seen[rollout.rollout_id] = hash(rollout.task)
+        if last:
+            return seen
+
+
+async def read_spans(store: LightningStoreClient, finished: asyncio.Event) -> dict[str, int]:
+    """The same with spans."""
+    while True:
+        last = finished.is_set()
+        seen: dict[str, int] = {}
+        async for span in iter_spans(store, SpanQuery(limit=200)):
+            assert span.span_id not in seen
+            seen[span.span_id] = hash(span.attributes["text"])
+        if last:
+            return seen
+
+
+async def test_eight_processes_share_a_queue_without_a_double_hand_out(url: str) -> None:
+    async with LightningStoreClient(url) as store:
+        rollouts = await store.enqueue_many_rollouts([RolloutRequest(task=number) for number in range(2000)])
+        claimed = [tuple(one) for done in await at_once("claim", url, processes=8, callers=4) for one in done]
+        assert sorted(rollout_id for rollout_id, _ in claimed) == sorted(one.rollout_id for one in rollouts)
+        assert len({attempt_id for _, attempt_id in claimed}) == len(rollouts)
+        statistics = await store.statistics()
+        assert (statistics["rollouts"]["succeeded"], statistics["attempts"]["succeeded"]) == (2000, 2000)
