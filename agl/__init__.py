@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from agl.runners.runner import LitAgentRunner
     from agl.store.base import LightningStore
     from agl.store.client import LightningStoreClient
+    from agl.store.mongo import MongoLightningStore
     from agl.store.sqlite import InMemoryLightningStore, SqliteLightningStore
     from agl.tracing.emit import emit_exception, emit_message, emit_object, emit_reward
     from agl.tracing.operation import operation
@@ -69,6 +70,7 @@ _HOMES = {
     "LightningStore": "agl.store.base",
     "LightningStoreClient": "agl.store.client",
     "LitAgentRunner": "agl.runners.runner",
+    "MongoLightningStore": "agl.store.mongo",
     "SqliteLightningStore": "agl.store.sqlite",
     "TracerTraceToTriplet": "agl.adapters.trace",
     "Trainer": "agl.trainer",
@@ -90,6 +92,7 @@ __all__ = [
     "LightningStore",
     "LightningStoreClient",
     "LitAgentRunner",
+    "MongoLightningStore",
     "NamedResources",
     "PromptTemplate",
     "ProxyLLM",

@@ -46,6 +46,10 @@ class Arrivals:
             if not self._wake(run_id) and run_id is not None:
                 self._wake(None)
 
+    def waiting(self) -> dict[str | None, int]:
+        """Return how many callers wait for each run; under None those that take a rollout of any."""
+        return {run_id: len(line) for run_id, line in self._waiting.items()}
+
     def close(self) -> None:
         """Wake everybody, now and from now on."""
         self._closed = True
@@ -96,6 +100,10 @@ class Finishes:
         for rollout_id in rollout_ids:
             for wait in self._waiting.pop(rollout_id, ()):
                 wait.saw(rollout_id)
+
+    def waiting(self) -> list[str]:
+        """Return the rollouts that somebody waits for."""
+        return list(self._waiting)
 
     def close(self) -> None:
         """End all waits, now and from now on."""

@@ -495,7 +495,13 @@ class StoreMachine(RuleBasedStateMachine):
         assert {one.span_id: (one.attempt_id, one.sequence_id) for one in page.items} == self.model.spans()
 
 
-EXAMPLES = {"memory": (25, 40), "file": (25, 40)}
+EXAMPLES = {
+    "memory": (50, 50),
+    "file": (50, 50),
+    "http-memory": (12, 40),
+    "http-file": (10, 40),
+    "mongo": (5, 30),
+}
 """Walks and steps of each implementation: as many as fit into some seconds."""
 
 
@@ -516,3 +522,10 @@ def _case(kind: str) -> type:
 
 TestMemory = _case("memory")
 TestFile = _case("file")
+TestHttpMemory = _case("http-memory")
+TestHttpFile = _case("http-file")
+TestMongo = _case("mongo")
+
+
+def test_every_implementation_is_walked() -> None:
+    assert EXAMPLES.keys() == KINDS.keys()

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from mongo_server import mongo_server
+
 from agl.store.base import LightningStore
 from agl.store.client import HttpStore
+from agl.store.mongo import MongoStore
 from agl.store.server import StoreServer
 from agl.store.sqlite import SqliteStore
 
@@ -133,10 +136,40 @@ class HttpFileKind(HttpMemoryKind, FileKind):
         await self._serve()
 
 
+class MongoKind(MemoryKind):
+    """MongoDB, of which the session has one server; each store begins with empty collections."""
+
+    restarts = True
+    grace = True
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        server = mongo_server()
+        server.clear()
+        self._mongo = MongoStore(server.url, journal=False, clock=clock)
+
+    @property
+    def store(self) -> LightningStore:
+        """The store."""
+        return self._mongo
+
+    async def start(self) -> None:
+        """Connect."""
+        await self._mongo.open()
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        await self._mongo.close()
+
+    async def sweep(self) -> None:
+        """Let the watchdog look now."""
+        await self._mongo.sweep()
+
+
 KINDS: dict[str, type[MemoryKind]] = {
     "memory": MemoryKind,
     "file": FileKind,
     "http-memory": HttpMemoryKind,
     "http-file": HttpFileKind,
+    "mongo": MongoKind,
 }
 """Each implementation by the name that tests show."""

@@ -1,0 +1,202 @@
+"""The queue's half of the store: rollouts and attempts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agl.errors import InvalidRequestError, NotFoundError
+from agl.store import lifecycle
+from agl.store.base import RolloutQueue
+from agl.store.mongo import attempt_list, changing, claims, queries, rollouts
+from agl.store.mongo.access import Access
+from agl.store.mongo.documents import latest_attempt, rollout_of
+from agl.types import (
+    Attempt,
+    AttemptedRollout,
+    AttemptQuery,
+    AttemptStatus,
+    ErrorInfo,
+    Page,
+    Rollout,
+    RolloutConfig,
+    RolloutQuery,
+    RolloutRequest,
+    RolloutStatus,
+)
+
+
+class MongoQueue(RolloutQueue):
+    """Rollouts and attempts in MongoDB."""
+
+    _access: Access
+
+    async def enqueue_many_rollouts(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+        """Append to the queue, all or none."""
+        with self._access.visit():
+            return await rollouts.enqueue(self._access, list(requests))
+
+    async def dequeue_many_rollouts(
+        self,
+        *,
+        worker_id: str,
+        limit: int = 1,
+        wait_seconds: float = 0.0,
+        request_id: str | None = None,
+        run_id: str | None = None,
+    ) -> list[AttemptedRollout]:
+        """Claim up to ``limit`` rollouts. A caller that is cancelled while it waits strands nothing."""
+        if not worker_id or limit < 1 or not wait_seconds >= 0.0:
+            raise InvalidRequestError(
+                f"dequeue needs a worker_id, limit >= 1 and wait_seconds >= 0;"
+                f" got {worker_id!r}, {limit} and {wait_seconds}"
+            )
+        access, arrivals = self._access, self._access.arrivals
+        until = asyncio.get_running_loop().time() + wait_seconds
+        with access.visit():
+            arrival = arrivals.join(run_id)
+            try:
+                while True:
+                    claimed = await self._claim(
+                        worker_id=worker_id, limit=limit, request_id=request_id, run_id=run_id
+                    )
+                    if claimed or access.closing or not await _done(arrival, until):
+                        return claimed
+                    arrival = arrivals.join(run_id)
+            finally:
+                arrivals.leave(arrival, run_id)
+
+    async def undo_dequeue(self, *, worker_id: str, request_id: str) -> list[str]:
+        """Take back a dequeue whose answer did not reach its caller."""
+        with self._access.visit():
+            return await claims.undo(self._access, worker_id, request_id)
+
+    async def start_rollout(
+        self, request: RolloutRequest, *, worker_id: str | None = None
+    ) -> AttemptedRollout:
+        """Make a rollout and its first attempt at once."""
+        with self._access.visit():
+            return await rollouts.start(self._access, request, worker_id)
+
+    async def start_attempt(self, rollout_id: str, *, worker_id: str | None = None) -> AttemptedRollout:
+        """Open a new attempt of a queued rollout."""
+        with self._access.visit():
+            return await rollouts.start_attempt(self._access, rollout_id, worker_id)
+
+    async def update_attempt(
+        self,
+        rollout_id: str,
+        attempt_id: str,
+        *,
+        status: AttemptStatus | None = None,
+        worker_id: str | None = None,
+        reward: float | None = None,
+        reward_dimensions: Mapping[str, float] | None = None,
+        error: ErrorInfo | None = None,
+    ) -> AttemptedRollout:
+        """Report on an attempt; the rollout follows in the same step."""
+        said = lifecycle.AttemptReport(
+            status=status,
+            worker_id=worker_id,
+            reward=reward,
+            reward_dimensions=dict(reward_dimensions or {}),
+            error=error,
+        )
+        with self._access.visit():
+            return await rollouts.report(self._access, rollout_id, attempt_id, said)
+
+    async def update_rollout(
+        self,
+        rollout_id: str,
+        *,
+        status: RolloutStatus | None = None,
+        resources_id: str | None = None,
+        config: RolloutConfig | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+    ) -> Rollout:
+        """Change what is given."""
+        wanted = lifecycle.RolloutChange(
+            status=status, resources_id=resources_id, config=config, metadata=metadata, priority=priority
+        )
+        with self._access.visit():
+            return await rollouts.change(self._access, rollout_id, wanted)
+
+    async def cancel_rollout(self, rollout_id: str) -> Rollout:
+        """Cancel a rollout and its attempt."""
+        with self._access.visit():
+            return await rollouts.cancel(self._access, rollout_id)
+
+    async def get_rollout_by_id(self, rollout_id: str) -> Rollout:
+        """Return the rollout."""
+        with self._access.visit():
+            return rollout_of(await changing.read(self._access, rollout_id))
+
+    async def query_rollouts(self, query: RolloutQuery | None = None) -> Page[Rollout]:
+        """List rollouts."""
+        with self._access.visit():
+            return await queries.rollouts(self._access, query or RolloutQuery())
+
+    async def query_attempts(self, query: AttemptQuery) -> Page[Attempt]:
+        """List attempts."""
+        with self._access.visit():
+            return await attempt_list.attempts(self._access, query)
+
+    async def get_latest_attempt(self, rollout_id: str) -> Attempt | None:
+        """Return the newest attempt."""
+        with self._access.visit():
+            return latest_attempt(await changing.read(self._access, rollout_id, {"task": 0, "metadata": 0}))
+
+    async def wait_for_rollouts(
+        self, rollout_ids: Sequence[str], *, timeout_seconds: float | None = None
+    ) -> list[Rollout]:
+        """Wait until all are terminal or time is up."""
+        access, finishes = self._access, self._access.finishes
+        until = None
+        if timeout_seconds is not None:
+            until = asyncio.get_running_loop().time() + timeout_seconds
+        with access.visit():
+            await access.deadlines.ready()
+            wait = finishes.join(rollout_ids)
+            try:
+                found = await self._find(rollout_ids)
+                finishes.announce(
+                    rollout_id for rollout_id, one in found.items() if lifecycle.is_terminal(one.status)
+                )
+                if not all(lifecycle.is_terminal(one.status) for one in found.values()):
+                    await _done(wait.done, until)
+                    found = await self._find(rollout_ids)
+            finally:
+                finishes.leave(wait)
+        return [found[one] for one in rollout_ids if lifecycle.is_terminal(found[one].status)]
+
+    async def _claim(self, **wanted: Any) -> list[AttemptedRollout]:
+        """Claim; what a cancelled caller does not receive goes back to the queue."""
+        claim = self._access.errand(claims.claim(self._access, **wanted))
+        try:
+            return await asyncio.shield(claim)
+        except asyncio.CancelledError:
+            self._access.errand(self._take_back(claim))
+            raise
+
+    async def _take_back(self, claim: asyncio.Task[list[AttemptedRollout]]) -> None:
+        for held in reversed(await claim):
+            await claims.give_back(self._access, held.attempt.attempt_id)
+
+    async def _find(self, rollout_ids: Sequence[str]) -> dict[str, Rollout]:
+        found = await rollouts.find_many(self._access, rollout_ids)
+        unknown = [rollout_id for rollout_id in rollout_ids if rollout_id not in found]
+        if unknown:
+            raise NotFoundError(
+                f"no rollout has the id {unknown[0]!r} ({len(unknown)} of those asked for are unknown)"
+            )
+        return {rollout_id: rollout_of(document) for rollout_id, document in found.items()}
+
+
+async def _done(future: asyncio.Future[None], until: float | None) -> bool:
+    """Wait for the future until that time of the loop; return whether it is done."""
+    seconds = None if until is None else max(until - asyncio.get_running_loop().time(), 0.0)
+    if not future.done() and seconds != 0.0:
+        await asyncio.wait((future,), timeout=seconds)
+    return future.done()
