@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import store_sharers
 from store_servers import ForkedServer, zygote
 from store_workers import at_once, request_of, span_of
 
@@ -79,3 +82,20 @@ async def test_eight_processes_share_a_queue_without_a_double_hand_out(url: str)
         assert len({attempt_id for _, attempt_id in claimed}) == len(rollouts)
         statistics = await store.statistics()
         assert (statistics["rollouts"]["succeeded"], statistics["attempts"]["succeeded"]) == (2000, 2000)
+
+
+async def test_loops_threads_and_forked_children_share_one_client(url: str) -> None:
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, store_sharers.__file__, url, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await program.communicate()
+    assert program.returncode == 0, "a process failed; its traceback is above"
+    finished = dict(json.loads(line) for line in out.splitlines())
+    assert len(finished) == 1 + store_sharers.THREADS + store_sharers.CHILDREN
+    async with LightningStoreClient(url) as store:
+        for run_id, rollout_ids in finished.items():
+            page = await store.query_rollouts(RolloutQuery(run_id=run_id))
+            assert {one.rollout_id for one in page.items} == set(rollout_ids)
+            assert [one.status for one in page.items] == ["succeeded"] * store_sharers.ROLLOUTS
+            spans = await store.query_spans(SpanQuery(run_id=run_id))
+            assert {one.rollout_id for one in spans.items} == set(rollout_ids)
