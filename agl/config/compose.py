@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +22,8 @@ from agl.errors import ConfigError
 from agl.types.record import Json
 
 log = logging.getLogger(__name__)
+
+_URL_VALUE = re.compile(r"([^=]+)=([A-Za-z][A-Za-z0-9+.-]*://[^\s'\\]*)")
 
 
 def built_in_folder(name: str) -> Path:
@@ -107,6 +110,7 @@ def load_settings(path: Path, overrides: Sequence[str] = ()) -> Settings:
 
 
 def _composed(folders: Sequence[Path], name: str, overrides: Sequence[str], *, source: str) -> Settings:
+    overrides = [_quoted_url(override) for override in overrides]
     for override in overrides:
         if override.lstrip("+~").startswith(("hydra.", "hydra/", "hydra=")):
             raise ConfigError(f"{override}: agl takes no settings of Hydra itself")
@@ -120,6 +124,12 @@ def _composed(folders: Sequence[Path], name: str, overrides: Sequence[str], *, s
             explanation(error, overrides, folders, lambda kept: _raw(folders, name, kept))
         ) from error
     return Settings(source=source, raw=raw, values=resolved(raw))
+
+
+def _quoted_url(override: str) -> str:
+    """Put a value that is a URL in quotes: Hydra's grammar has no ``=``, ``&`` and ``,`` outside of them."""
+    found = _URL_VALUE.fullmatch(override)
+    return f"{found.group(1)}='{found.group(2)}'" if found else override
 
 
 def _raw(folders: Sequence[Path], name: str, overrides: Sequence[str]) -> dict[str, Json]:

@@ -12,7 +12,7 @@ import yaml
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-from agl.config.settings import HIDDEN, is_secret
+from agl.config.settings import HIDDEN, is_secret, without_password
 from agl.errors import ConfigError
 from agl.types.record import Json
 
@@ -79,7 +79,7 @@ def _about(
 def not_an_override(text: str) -> str:
     """Return what is wrong with an override that cannot be read; the value of a secret is not repeated."""
     key, equals, _ = text.partition("=")
-    shown = f"{key}={HIDDEN}" if equals and is_secret(key) else text
+    shown = f"{key}={HIDDEN}" if equals and is_secret(key) else without_password(text)
     return f"{shown}: not an override; write key=value (in quotes where the value has spaces or {{}}[],=)"
 
 

@@ -125,6 +125,11 @@ def is_secret(key: str) -> bool:
     return bool(_SECRET_KEY.search(key.rpartition(".")[2]))
 
 
+def without_password(text: str) -> str:
+    """Return the text with the user and password of every URL in it hidden."""
+    return _URL_PASSWORD.sub(f"{HIDDEN}@", text)
+
+
 def masked(settings: Settings) -> dict[str, Json]:
     """Return the resolved values, secrets replaced by the ``${oc.env:NAME}`` that they come from, else by ``***``."""
     written = dict(leaves(settings.raw))
@@ -160,7 +165,7 @@ def _hidden(key: str, value: str, secrets: frozenset[str]) -> str:
         return HIDDEN
     for secret in secrets:
         value = value.replace(secret, HIDDEN)
-    return _URL_PASSWORD.sub(f"{HIDDEN}@", value)
+    return without_password(value)
 
 
 def _mapped(node: Json, change: Callable[[str, Json], Json], key: str = "") -> Json:

@@ -109,6 +109,19 @@ def test_a_malformed_override_is_shown_back(world: Path, override: str) -> None:
     assert message(world, override).startswith(f"{override}: not an override; write key=value")
 
 
+@pytest.mark.parametrize(
+    "url", ["http://host:1/a?b=c&d=e", "mongodb://one:1,two:2/?w=majority", "hf://org/name@main"]
+)
+def test_a_url_needs_no_quotes(world: Path, url: str) -> None:
+    assert compose("train", [f"name={url}"], folders=[world]).values["name"] == url
+    assert compose("train", [f"name='{url}'"], folders=[world]).values["name"] == url
+
+
+def test_a_url_may_refer_to_other_settings(world: Path) -> None:
+    settings = compose("train", ["name=http://host:${seed}/?a=b", "seed=5"], folders=[world])
+    assert settings.values["name"] == "http://host:5/?a=b"
+
+
 def test_several_values_are_refused(world: Path) -> None:
     assert message(world, "seed=1,2") == "seed=1,2: several values at once; give one (a list is key=[a,b])"
 

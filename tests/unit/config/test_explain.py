@@ -22,3 +22,4 @@ def test_without_any_name_nothing_is_said() -> None:
 def test_the_value_of_a_secret_is_not_repeated() -> None:
     assert not_an_override("name={a").startswith("name={a: not an override; write key=value")
     assert not_an_override("token={abc123").startswith("token=***: not an override; write key=value")
+    assert not_an_override("url={http://me:pass@host").startswith("url={http://***@host: not an override")
