@@ -23,7 +23,7 @@ def test_help_lists_the_commands_that_there_are(agl: Agl) -> None:
         assert option in agl("train", "--help")[1]
 
 
-@pytest.mark.parametrize("command", [[], ["train"]])
+@pytest.mark.parametrize("command", [[], ["train"], ["store"]])
 def test_the_examples_of_every_help_are_right(agl: Agl, command: list[str]) -> None:
     _, out, _ = agl(*command, "--help")
     examples = [
