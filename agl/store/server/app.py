@@ -85,9 +85,13 @@ class StoreApp(FastAPI):
         """Answer one request."""
         if scope["type"] == "http":
             path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-            found = self._routes.find(scope["method"], path)
+            found = self._routes.find(path)
             if found is not None:
-                operation, ids = found
+                methods, ids = found
+                operation = methods.get(scope["method"])
+                if operation is None:
+                    await _send_wrong_method(send, scope["method"], sorted(methods))
+                    return
                 call = Call(
                     store=self._store,
                     ids=ids,
@@ -96,10 +100,6 @@ class StoreApp(FastAPI):
                     polls=self.polls,
                 )
                 await self._serve(operation, call, scope, send)
-                return
-            methods = self._routes.methods(path)
-            if methods:
-                await _send_wrong_method(send, scope["method"], methods)
                 return
         await super().__call__(scope, receive, send)
 

@@ -1,6 +1,7 @@
 """Bodies: read within limits of size, time and memory, unpacked, and decoded to records.
 
-JSON is read by orjson, because it is strict: no NaN, no number beyond a double, no lone surrogate, no deep nesting.
+JSON is checked by orjson, because it is strict (no NaN, no number beyond a double, no lone surrogate, no deep nesting),
+and then read by pydantic in strict mode, because types are checked there as JSON knows them (no "1" for 1).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _MAX_PARAMETERS = 1000
 _ID_MESSAGE = (
     "an id has 1 to 200 characters, no slash, backslash, space or control character, and not dots alone"
 )
-_MANY = 64  # records whose decoding is short enough to be done at once
+_LONG_BYTES = 512 * 1024  # a longer list is decoded in turns,
+_MANY = 64  # so many records at once
 _SHORT_QUERY = (
     100  # URL parameters of so many bytes come again and again; decoding them costs as much as a span
 )
@@ -195,10 +197,14 @@ async def decoded(data: bytes, body: Body) -> Any:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise RefusedError("bad_request", f"the body is not JSON: {error}") from error
+    adapter = body.adapter
     if body.many and isinstance(value, list):
-        return await _decoded_list(value, body.list_adapter)  # pyright: ignore[reportUnknownArgumentType]
+        values: list[Any] = value
+        if len(values) > wire.MAX_BATCH or len(data) > _LONG_BYTES:
+            return await _decoded_list(values, body.list_adapter)
+        adapter = body.list_adapter
     try:
-        return body.adapter.validate_python(value)
+        return adapter.validate_json(data, strict=True)
     except ValidationError as error:
         raise RefusedError("invalid", fields_message(error)) from error
 
@@ -214,7 +220,7 @@ async def _decoded_list(values: list[Any], adapter: TypeAdapter[Any]) -> list[An
             await asyncio.sleep(0)
             turn_ends = time.perf_counter() + TURN_SECONDS
         try:
-            records += adapter.validate_python(values[start : start + _MANY])
+            records += adapter.validate_json(orjson.dumps(values[start : start + _MANY]), strict=True)
         except ValidationError as error:
             raise RefusedError("invalid", fields_message(error, start)) from error
     return records

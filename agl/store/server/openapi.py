@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
@@ -59,8 +59,26 @@ class _Schemas:
     def of(self, kind: Any, mode: JsonSchemaMode) -> dict[str, Any]:
         """Return the schema of a type; its parts are named in ``found``."""
         schema = TypeAdapter(kind).json_schema(ref_template=_REF, mode=mode)
+        _bound_integers(schema)
         self.found.update(schema.pop("$defs", {}))
         return schema
+
+
+def _bound_integers(schema: Any) -> None:
+    """Say of every integer that it has 64 bits, which is what stores keep."""
+    if isinstance(schema, list):
+        parts = cast("list[Any]", schema)
+    elif isinstance(schema, dict):
+        fields = cast("dict[str, Any]", schema)
+        if fields.get("type") == "integer":
+            fields["format"] = "int64"
+            fields.setdefault("minimum", -(2**63))
+            fields.setdefault("maximum", 2**63 - 1)
+        parts = list(fields.values())
+    else:
+        return
+    for part in parts:
+        _bound_integers(part)
 
 
 def document(base: dict[str, Any], operations: Collection[Operation]) -> dict[str, Any]:

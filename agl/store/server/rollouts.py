@@ -93,6 +93,7 @@ def _queue() -> tuple[Operation, ...]:
             summary="Wait until rollouts are terminal; answers those that are",
             body=Body(kind=wire.Wait),
             answers=Waited,
+            may=("not_found",),
         ),
     )
 

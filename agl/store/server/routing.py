@@ -5,7 +5,7 @@ Why not the framework's: matching a request against 40 regular expressions in tu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from agl.store.server.operation import Operation
 
@@ -28,24 +28,13 @@ class RouteTable:
         for found in self._by_length.values():
             found.sort(key=lambda entry: sum(part is None for part in entry[0]))
 
-    def find(self, method: str, path: str) -> tuple[Operation, tuple[str, ...]] | None:
-        """Return the operation and the path's parameters, None when there is none."""
+    def find(self, path: str) -> tuple[Methods, tuple[str, ...]] | None:
+        """Return the path's operations by verb and the path's parameters, None for an unknown path."""
         methods = self._fixed.get(path)
-        if methods is not None and method in methods:
-            return methods[method], ()
-        for known, ids in self._matching(path):
-            if method in known:
-                return known[method], ids
-        return None
-
-    def methods(self, path: str) -> list[str]:
-        """Return the verbs that the path knows."""
-        matching: list[Mapping[str, Operation]] = [known for known, _ in self._matching(path)]
-        return sorted({method for known in (self._fixed.get(path, {}), *matching) for method in known})
-
-    def _matching(self, path: str) -> Iterable[tuple[Methods, tuple[str, ...]]]:
+        if methods is not None:
+            return methods, ()
         parts = path.split("/")
-        for segments, methods in self._by_length.get(len(parts), ()):
+        for segments, known in self._by_length.get(len(parts), ()):
             ids: list[str] = []
             for segment, part in zip(segments, parts, strict=True):
                 if segment is None and part:
@@ -53,4 +42,5 @@ class RouteTable:
                 elif segment != part:
                     break
             else:
-                yield methods, tuple(ids)
+                return known, tuple(ids)
+        return None
