@@ -56,10 +56,12 @@ CREATE TABLE attempt (
   next_span INTEGER NOT NULL DEFAULT 1,
   taken_from INTEGER,                -- the rollout's place in the queue before this attempt
   pinned INTEGER NOT NULL DEFAULT 0, -- 1 where this attempt gave the rollout its resources
+  rollout_created_at REAL NOT NULL DEFAULT 0.0, -- the same as the rollout's: orders a worker's rollouts by their creation
   UNIQUE (rollout, sequence_id)
 ) STRICT;
 CREATE INDEX attempt_deadline ON attempt (deadline) WHERE deadline IS NOT NULL;
 CREATE INDEX attempt_worker ON attempt (worker_id);
+CREATE INDEX attempt_worker_rollout ON attempt (worker_id, rollout_created_at, rollout) WHERE worker_id IS NOT NULL;
 CREATE INDEX attempt_open ON attempt (worker_id) WHERE finished_at IS NULL;
 CREATE INDEX attempt_status ON attempt (status);
 CREATE INDEX attempt_request ON attempt (request_id) WHERE request_id IS NOT NULL;
@@ -143,3 +145,59 @@ CREATE TABLE metric (
   time REAL NOT NULL,
   PRIMARY KEY (run_id, step, name)
 ) STRICT, WITHOUT ROWID;
+
+-- What spans are found by beside the indexes of their columns: see sqlite/terms.py. Its rowid is the span's position.
+CREATE VIRTUAL TABLE span_term USING fts5(terms, content='', detail=none, columnsize=0, tokenize='ascii');
+
+-- Counts of each run: rollouts and attempts (key: status), attempts of workers (key: worker) and spans (key: none). x'' is
+-- the run of what has none. New spans are counted by sqlite/tally.py, all else by these triggers.
+CREATE TABLE tally (
+  what TEXT NOT NULL,
+  run ANY NOT NULL,
+  key TEXT NOT NULL,
+  number INTEGER NOT NULL,
+  PRIMARY KEY (what, run, key)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER rollout_added AFTER INSERT ON rollout BEGIN
+  INSERT INTO tally VALUES ('rollouts', coalesce(NEW.run_id, x''), NEW.status, 1)
+    ON CONFLICT (what, run, key) DO UPDATE SET number = number + 1;
+END;
+CREATE TRIGGER rollout_moved AFTER UPDATE OF status ON rollout WHEN NEW.status <> OLD.status BEGIN
+  UPDATE tally SET number = number - 1 WHERE what = 'rollouts' AND run = coalesce(OLD.run_id, x'') AND key = OLD.status;
+  INSERT INTO tally VALUES ('rollouts', coalesce(NEW.run_id, x''), NEW.status, 1)
+    ON CONFLICT (what, run, key) DO UPDATE SET number = number + 1;
+END;
+CREATE TRIGGER rollout_deleted AFTER DELETE ON rollout BEGIN
+  UPDATE tally SET number = number - 1 WHERE what = 'rollouts' AND run = coalesce(OLD.run_id, x'') AND key = OLD.status;
+  DELETE FROM tally WHERE what = 'rollouts' AND run = coalesce(OLD.run_id, x'') AND number = 0;
+END;
+CREATE TRIGGER attempt_added AFTER INSERT ON attempt BEGIN
+  INSERT INTO tally VALUES ('attempts', coalesce((SELECT run_id FROM rollout WHERE position = NEW.rollout), x''), NEW.status, 1)
+    ON CONFLICT (what, run, key) DO UPDATE SET number = number + 1;
+  INSERT INTO tally SELECT 'workers', coalesce(run_id, x''), NEW.worker_id, 1 FROM rollout
+    WHERE position = NEW.rollout AND NEW.worker_id IS NOT NULL
+    ON CONFLICT (what, run, key) DO UPDATE SET number = number + 1;
+END;
+CREATE TRIGGER attempt_moved AFTER UPDATE OF status ON attempt WHEN NEW.status <> OLD.status BEGIN
+  UPDATE tally SET number = number - 1 WHERE what = 'attempts' AND run = coalesce((SELECT run_id FROM rollout WHERE position = OLD.rollout), x'') AND key = OLD.status;
+  INSERT INTO tally VALUES ('attempts', coalesce((SELECT run_id FROM rollout WHERE position = NEW.rollout), x''), NEW.status, 1)
+    ON CONFLICT (what, run, key) DO UPDATE SET number = number + 1;
+END;
+CREATE TRIGGER attempt_handed AFTER UPDATE OF worker_id ON attempt WHEN NEW.worker_id IS NOT OLD.worker_id BEGIN
+  UPDATE tally SET number = number - 1 WHERE what = 'workers' AND run = coalesce((SELECT run_id FROM rollout WHERE position = OLD.rollout), x'') AND key = OLD.worker_id;
+  INSERT INTO tally SELECT 'workers', coalesce(run_id, x''), NEW.worker_id, 1 FROM rollout
+    WHERE position = NEW.rollout AND NEW.worker_id IS NOT NULL
+    ON CONFLICT (what, run, key) DO UPDATE SET number = number + 1;
+END;
+CREATE TRIGGER attempt_deleted AFTER DELETE ON attempt BEGIN
+  UPDATE tally SET number = number - 1 WHERE what = 'attempts' AND run = coalesce((SELECT run_id FROM rollout WHERE position = OLD.rollout), x'') AND key = OLD.status;
+  UPDATE tally SET number = number - 1 WHERE what = 'workers' AND run = coalesce((SELECT run_id FROM rollout WHERE position = OLD.rollout), x'') AND key = OLD.worker_id;
+  DELETE FROM tally WHERE what = 'attempts' AND run = coalesce((SELECT run_id FROM rollout WHERE position = OLD.rollout), x'') AND number = 0;
+  DELETE FROM tally WHERE what = 'workers' AND run = coalesce((SELECT run_id FROM rollout WHERE position = OLD.rollout), x'') AND number = 0;
+END;
+CREATE TRIGGER span_deleted AFTER DELETE ON span BEGIN
+  INSERT INTO span_term (span_term, rowid, terms)
+    VALUES ('delete', OLD.position, stored_terms(OLD.run_id, OLD.name, OLD.attributes));
+  UPDATE tally SET number = number - 1 WHERE what = 'spans' AND run = coalesce(OLD.run_id, x'') AND key = '';
+  DELETE FROM tally WHERE what = 'spans' AND run = coalesce(OLD.run_id, x'') AND number = 0;
+END;

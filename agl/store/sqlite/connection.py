@@ -13,6 +13,7 @@ import orjson
 from agl.errors import StoreError
 from agl.store.sqlite.migrations import SCHEMA_VERSION, migrate, schema_text
 from agl.store.sqlite.packed import packed_text
+from agl.store.sqlite.terms import stored_terms
 
 APPLICATION_ID = 0x61676C31
 """``agl1``: marks our files in the header of SQLite's format (https://www.sqlite.org/fileformat.html#application_id)."""
@@ -71,16 +72,18 @@ def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
         path, isolation_level=None, check_same_thread=False, cached_statements=CACHED_STATEMENTS, timeout=30.0
     )
     db.execute("PRAGMA temp_store = MEMORY")
-    db.create_function("json_equal", 2, json_equal, deterministic=True)
+    db.create_function("json_has", 3, json_has, deterministic=True)
     db.create_function("packed_text", 2, packed_text, deterministic=True)
+    db.create_function("stored_terms", 3, stored_terms, deterministic=True)
     if read_only:
         db.execute("PRAGMA query_only = ON")
     return db
 
 
-def json_equal(one: str, other: str) -> bool:
-    """Return whether two JSON texts are the same value, whatever the order of keys."""
-    return orjson.loads(one) == orjson.loads(other)
+def json_has(text: str, key: str, wanted: str) -> bool:
+    """Return whether a JSON object has the key with the wanted JSON value, whatever the order of keys within it."""
+    value = orjson.loads(text)
+    return key in value and value[key] == orjson.loads(wanted)
 
 
 def open_database(path: str, *, now: float) -> sqlite3.Connection:

@@ -24,8 +24,8 @@ _UPDATE_ROLLOUT = (
 )
 _INSERT_ATTEMPT = (
     "INSERT INTO attempt (attempt_id, rollout, sequence_id, worker_id, status, started_at, last_heartbeat_at, lease,"
-    " deadline, request_id, position, pinned, taken_from)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT queue_position FROM rollout WHERE position = ?))"
+    " deadline, request_id, position, pinned, rollout_created_at, taken_from)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT queue_position FROM rollout WHERE position = ?))"
 )
 _UPDATE_ATTEMPT = (
     "UPDATE attempt SET worker_id = ?, status = ?, last_heartbeat_at = ?, finished_at = ?, error = ?, lease = ?,"
@@ -116,6 +116,7 @@ def insert_attempt(
         request_id,
         transaction.position(),
         pinned,
+        held.rollout.created_at,
         rollout_position,
     )
     transaction.db.execute(_INSERT_ATTEMPT, values)

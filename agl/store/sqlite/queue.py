@@ -9,7 +9,7 @@ from typing import Any
 from agl.errors import InvalidRequestError, NotFoundError
 from agl.store import lifecycle
 from agl.store.base import RolloutQueue
-from agl.store.sqlite import attempts, queries, rollouts
+from agl.store.sqlite import attempts, queries, rollout_queries, rollouts
 from agl.store.sqlite.access import Access
 from agl.store.sqlite.writer import Operation, Transaction
 from agl.types import (
@@ -140,7 +140,7 @@ class SqliteQueue(RolloutQueue):
     async def query_rollouts(self, query: RolloutQuery | None = None) -> Page[Rollout]:
         """List rollouts."""
         wanted = query or RolloutQuery()
-        return await self._access.read(lambda db: queries.rollouts(db, wanted))
+        return await self._access.read(lambda db: rollout_queries.rollouts(db, wanted))
 
     async def query_attempts(self, query: AttemptQuery) -> Page[Attempt]:
         """List attempts."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from agl.errors import InvalidRequestError
 from agl.store.base import ResourceBook, RunBook, SpanLog, WorkerRegistry
-from agl.store.sqlite import queries, runs, workers
+from agl.store.sqlite import queries, runs, span_queries, workers
 from agl.store.sqlite import resources as versions
 from agl.store.sqlite import spans as span_rows
 from agl.store.sqlite.access import Access
@@ -40,7 +40,7 @@ class SqliteRecords(SpanLog, ResourceBook, WorkerRegistry, RunBook):
 
     async def query_spans(self, query: SpanQuery) -> Page[Span]:
         """List spans."""
-        return await self._access.read(lambda db: queries.spans(db, query))
+        return await self._access.read(lambda db: span_queries.spans(db, query))
 
     async def get_many_span_sequence_ids(self, attempts: Sequence[tuple[str, str]]) -> list[int]:
         """Allocate the next sequence id of each attempt."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Mapping
 from typing import Any, get_args
 
 import orjson
 
 from agl.errors import InvalidRequestError, NotFoundError
-from agl.store.lifecycle import ATTEMPT_MOVES, ROLLOUT_MOVES
 from agl.store.sqlite.rows import Row, insert_rows, json_text
 from agl.store.sqlite.writer import Transaction
 from agl.types import MetricPoint, Run, RunStatus
@@ -77,42 +75,6 @@ def add_metrics(transaction: Transaction, run_id: str, step: int, values: Mappin
         "INSERT OR REPLACE INTO metric (run_id, step, name, value, time)",
         [(run_id, step, name, float(value), transaction.now) for name, value in values.items()],
     )
-
-
-def statistics(db: sqlite3.Connection, run_id: str | None) -> dict[str, Any]:
-    """Return counts, of one run or of all."""
-    if run_id is None:
-        rollouts = db.execute("SELECT status, count(*) FROM rollout GROUP BY status")
-        attempts = db.execute("SELECT status, count(*) FROM attempt GROUP BY status")
-        counts = db.execute(
-            "SELECT (SELECT count(*) FROM span), (SELECT count(*) FROM resources), (SELECT count(*) FROM worker),"
-            " (SELECT count(*) FROM run)"
-        )
-    else:
-        rollouts = db.execute(
-            "SELECT status, count(*) FROM rollout WHERE run_id = ? GROUP BY status", (run_id,)
-        )
-        attempts = db.execute(
-            "SELECT a.status, count(*) FROM rollout r JOIN attempt a ON a.rollout = r.position WHERE r.run_id = ?"
-            " GROUP BY a.status",
-            (run_id,),
-        )
-        counts = db.execute(
-            "SELECT (SELECT count(*) FROM span WHERE run_id = :run), (SELECT count(*) FROM resources"
-            " WHERE run_id = :run), (SELECT count(DISTINCT a.worker_id) FROM rollout r"
-            " JOIN attempt a ON a.rollout = r.position WHERE r.run_id = :run),"
-            " (SELECT count(*) FROM run WHERE run_id = :run)",
-            {"run": run_id},
-        )
-    spans, resources, workers, runs = counts.fetchone()
-    return {
-        "rollouts": dict.fromkeys(ROLLOUT_MOVES, 0) | dict(rollouts.fetchall()),
-        "attempts": dict.fromkeys(ATTEMPT_MOVES, 0) | dict(attempts.fetchall()),
-        "spans": spans,
-        "resources": resources,
-        "workers": workers,
-        "runs": runs,
-    }
 
 
 def from_row(row: Row) -> Run:

@@ -20,6 +20,8 @@ from agl.store.sqlite.rows import (
     stored_hex,
 )
 from agl.store.sqlite.span_texts import SpanTexts, span_texts, stow_long
+from agl.store.sqlite.tally import add_spans
+from agl.store.sqlite.terms import span_terms
 from agl.store.sqlite.writer import Transaction
 from agl.types import AttemptStatus, RolloutConfig, Span
 
@@ -27,6 +29,7 @@ _INSERT = (
     "INSERT INTO span (position, trace_id, span_id, parent_id, rollout, attempt, run_id, sequence_id, name, kind,"
     " status, attributes, events, links, resource, start_time_ns, end_time_ns, packed, stored_at)"
 )
+_INSERT_TERMS = "INSERT INTO span_term (rowid, terms)"
 _ONCE = "ON CONFLICT (trace_id, span_id) DO NOTHING"
 _OWNER = (
     "SELECT r.rollout_id, a.rollout, a.position, r.run_id, a.next_span, a.status, a.started_at, r.config"
@@ -106,8 +109,10 @@ def add(transaction: Transaction, spans: Sequence[Span]) -> list[Span]:
     ]
     _save_owners(transaction, owners)
     if insert_rows(transaction.db, _INSERT, rows, tail=_ONCE) < len(rows):
-        _release_unused(transaction, rows)
+        taken = _release_unused(transaction, rows)
+        _index(transaction, [one for one in zip(spans, rows, strict=True) if one[1][0] in taken])
         return [_stored(transaction, row[1], row[2]) for row in rows]
+    _index(transaction, list(zip(spans, rows, strict=True)))
     return [
         span.model_copy(update={"rollout_id": owner.rollout_id, "sequence_id": number})
         for span, owner, number in zip(spans, owners, numbers, strict=True)
@@ -149,11 +154,26 @@ def _row_of(
     )
 
 
-def _release_unused(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Take back the references of rows that the table did not take, because their spans were stored before."""
+def _release_unused(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> set[int]:
+    """Take back the references of rows that the table did not take, because their spans were stored before.
+
+    Returns:
+        Positions of the rows that it took.
+    """
+    taken: set[int] = set()
     for row in rows:
         if transaction.row("SELECT 1 FROM span WHERE position = ?", (row[0],)) is None:
             release(transaction.db, (row[11], row[12], row[14]))
+        else:
+            taken.add(row[0])
+    return taken
+
+
+def _index(transaction: Transaction, added: Sequence[tuple[Span, tuple[Any, ...]]]) -> None:
+    """Count new spans and make them findable."""
+    add_spans(transaction.db, (row[6] for _, row in added))
+    found_by = [(row[0], span_terms(row[6], span.name, span.attributes)) for span, row in added]
+    insert_rows(transaction.db, _INSERT_TERMS, found_by)
 
 
 def _find_owners(transaction: Transaction, keys: Sequence[tuple[str | None, str | None]]) -> list[_Owner]:

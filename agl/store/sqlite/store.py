@@ -14,7 +14,7 @@ from agl.store.sqlite.migrations import SCHEMA_VERSION
 from agl.store.sqlite.queue import SqliteQueue
 from agl.store.sqlite.records import SqliteRecords
 from agl.store.sqlite.retention import SqliteRetention
-from agl.store.sqlite.runs import statistics
+from agl.store.sqlite.tally import statistics
 from agl.store.sqlite.writer import nothing
 
 

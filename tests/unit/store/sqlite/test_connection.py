@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agl.errors import StoreError
-from agl.store.sqlite.connection import Ownership, connect, identity, json_equal, open_database, size_bytes
+from agl.store.sqlite.connection import Ownership, connect, identity, json_has, open_database, size_bytes
 from agl.store.sqlite.migrations import SCHEMA_VERSION
 
 
@@ -105,5 +105,5 @@ def test_the_size_is_that_of_the_file(tmp_path: Path) -> None:
 
 
 def test_json_is_compared_as_values() -> None:
-    assert json_equal('{"a":1,"b":[1.0]}', '{"b": [1], "a": 1}')
-    assert not json_equal("[1,2]", "[2,1]")
+    assert json_has('{"k":{"a":1,"b":[1.0]}}', "k", '{"b": [1], "a": 1}')
+    assert not json_has('{"k":[1,2]}', "k", "[2,1]")

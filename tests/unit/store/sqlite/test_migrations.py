@@ -12,7 +12,7 @@ from store_v1 import write_store_v1
 
 from agl.store.paging import iter_rollouts, iter_spans
 from agl.store.sqlite import SqliteLightningStore
-from agl.store.sqlite.connection import open_database
+from agl.store.sqlite.connection import connect, open_database
 from agl.store.sqlite.migrations import SCHEMA_VERSION, migrate
 from agl.types import SpanQuery
 
@@ -20,7 +20,7 @@ from agl.types import SpanQuery
 @pytest.fixture
 def first_version() -> Iterator[sqlite3.Connection]:
     """An empty store as version 1 made it, in memory."""
-    db = sqlite3.connect(":memory:", isolation_level=None)
+    db = connect(":memory:")
     write_store_v1(db, num_spans=0)
     yield db
     db.close()
