@@ -12,6 +12,9 @@ import sys
 import tempfile
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
+
+from pymongo import MongoClient
 
 COLLECTIONS = ("rollouts", "spans", "resources", "workers", "runs", "metrics", "batches", "store")
 OPTIONS = "directConnection=true&maxPoolSize=4"
@@ -34,17 +37,17 @@ class MongoServer:
         address = self._process.stdout.readline().strip()
         assert address, "the server did not start"
         self.url = f"mongodb://{address}/?{OPTIONS}"
+        self._client: MongoClient[dict[str, Any]] = MongoClient(self.url)
 
     def clear(self, database: str = "agl", prefix: str = "") -> None:
-        """Delete every document of a namespace and keep its indexes, which take long to make."""
-        from pymongo import MongoClient
-
-        with MongoClient(self.url) as client:
-            for name in COLLECTIONS:
-                client[database][f"{prefix}{name}"].delete_many({})
+        """Delete every record of a namespace and keep its indexes, which take long to make."""
+        for name in COLLECTIONS:
+            kept = {"_id": {"$ne": "store"}} if name == "store" else {}
+            self._client[database][f"{prefix}{name}"].delete_many(kept)
 
     def stop(self) -> None:
         """End the process and delete its files."""
+        self._client.close()
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(30)

@@ -90,6 +90,8 @@ class Access:
         self.arrivals = Arrivals()
         self.finishes = Finishes()
         self.closing = False
+        self.asked: dict[str, float] = {}
+        """When each worker was last noted to ask for work."""
         self.deadlines = Deadlines(lambda now: look(self, now), self.now)
 
     @property

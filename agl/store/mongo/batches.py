@@ -70,16 +70,21 @@ async def recover(access: Access, *, older_than: float) -> None:
     """Carry out the batches that were decided and not finished."""
     now = access.now()
     batches = access["batches"]
-    old = {"decided": True, "at": {"$lte": now - older_than}}
-    for decided in await access.call(lambda: batches.find(old, {"batch": 1}).to_list()):
-        batch = {"batch": decided["batch"]}
+    fields = {"batch": 1, "at": 1, "decided": 1}
+    old = {"at": {"$lte": now - older_than}}
+    found = await access.call(lambda: batches.find(old, fields).to_list())
+    decided = {head["batch"] for head in found if head.get("decided")}
+    for batch_id in decided:
+        batch = {"batch": batch_id}
         for part in await access.call(lambda: batches.find(batch).to_list()):  # noqa: B023 - awaited here
             if part["documents"]:
                 await _insert_new(access, part["documents"])
         await access.call(lambda: batches.delete_many(batch))  # noqa: B023 - awaited here
-    undecided = {"decided": None, "at": {"$lt": now - UNDECIDED_SECONDS}}
-    if await access.call(lambda: batches.find_one(undecided)) is not None:
-        await access.call(lambda: batches.delete_many(undecided))
+    undecided = [
+        head["_id"] for head in found if head["batch"] not in decided and head["at"] < now - UNDECIDED_SECONDS
+    ]
+    if undecided:
+        await access.call(lambda: batches.delete_many({"_id": {"$in": undecided}}))
 
 
 def _parts(documents: Sequence[bytes], limit: int) -> list[list[bytes]]:

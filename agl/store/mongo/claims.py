@@ -26,6 +26,8 @@ from agl.store.mongo.documents import (
 from agl.types import AttemptedRollout
 
 _QUEUE_ORDER = [("priority", -1), ("place", 1)]
+ASKING_SECONDS = 1.0
+MAX_ASKING = 10_000
 _BEHIND_SLOTS = "$"
 """The character behind ``#``, where the slots of a request end."""
 
@@ -39,11 +41,7 @@ async def claim(
         claimed = await claimed_by(access, worker_id, request_id)
         if claimed:
             return claimed
-    await access.call(
-        lambda: access["workers"].update_one(
-            {"_id": worker_id}, {"$max": {"last_heartbeat_at": access.now()}}
-        )
-    )
+    await _note_asking(access, worker_id)
     held: list[AttemptedRollout] = []
     latest: dict[str | None, str | None] = {}
     while len(held) < limit:
@@ -62,6 +60,18 @@ async def claim(
         assert one is not None, "the claim made the attempt"
         held.append(one)
     return held
+
+
+async def _note_asking(access: Access, worker_id: str) -> None:
+    """Asking for work is a sign of the worker's life, which is written once a second at most."""
+    now = access.now()
+    if access.asked.get(worker_id, -ASKING_SECONDS) > now - ASKING_SECONDS:
+        return
+    heard = {"$max": {"last_heartbeat_at": now}}
+    await access.call(lambda: access["workers"].update_one({"_id": worker_id}, heard))
+    access.asked[worker_id] = now
+    if len(access.asked) > MAX_ASKING:
+        access.asked = {name: then for name, then in access.asked.items() if then > now - ASKING_SECONDS}
 
 
 async def claimed_by(access: Access, worker_id: str, request_id: str) -> list[AttemptedRollout]:

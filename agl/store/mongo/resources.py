@@ -96,15 +96,15 @@ async def latest(access: Access, run_id: str | None) -> NamedResources | None:
 
 async def latest_id(access: Access, run_id: str | None) -> str | None:
     """Return what a rollout without resources gets: the newest version of its run, else the newest of all."""
-    for where in ({"run_id": run_id}, {}):
-        if where.get("run_id", "") is None:
-            continue
-        found = await access.call(
-            lambda: access["resources"].find_one(where, {"_id": 1}, sort=_NEWEST)  # noqa: B023 - awaited here
-        )
-        if found is not None:
-            return str(found["_id"])
-    return None
+    fields = {"run_id": 1}
+    newest = await access.call(lambda: access["resources"].find_one({}, fields, sort=_NEWEST))
+    if newest is None:
+        return None
+    if run_id is not None and newest.get("run_id") != run_id:
+        mine = {"run_id": run_id}
+        newest_of_run = await access.call(lambda: access["resources"].find_one(mine, fields, sort=_NEWEST))
+        newest = newest_of_run or newest
+    return str(newest["_id"])
 
 
 async def require(access: Access, resources_ids: Values[str]) -> None:

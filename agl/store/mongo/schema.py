@@ -15,6 +15,8 @@ from agl.store.mongo.documents import Document
 
 SCHEMA_VERSION = 1
 """Of the documents in MongoDB; counted apart from the schema of SQLite files."""
+INDEX_VERSION = 1
+"""Of the indexes: one more whenever one of them changes, so that older namespaces get it."""
 STORE_ID = "store"
 Collection = AsyncCollection[Document]
 
@@ -76,6 +78,8 @@ def indexes() -> dict[str, list[IndexModel]]:
 async def prepare(collections: dict[str, Collection], location: str) -> str:
     """Make what is missing and return the identity: processes that open a new namespace at the same time agree on it.
 
+    Indexes are made when a namespace is new, and when this version of them is; the document that says so comes last.
+
     Raises:
         StoreError: the documents are of a newer version.
     """
@@ -83,20 +87,26 @@ async def prepare(collections: dict[str, Collection], location: str) -> str:
     found = await store.find_one({"_id": STORE_ID})
     if found is not None:
         _check_version(found, location)
-    for name, models in indexes().items():
-        if models:
-            await collections[name].create_indexes(models)
+    if found is None or found["indexes"] < INDEX_VERSION:
+        for name, models in indexes().items():
+            if models:
+                await collections[name].create_indexes(models)
     if found is None:
-        identity = str(uuid.uuid4())
-        made: Document = {"_id": STORE_ID, "identity": identity, "schema_version": SCHEMA_VERSION}
+        made: Document = {
+            "_id": STORE_ID,
+            "identity": str(uuid.uuid4()),
+            "schema_version": SCHEMA_VERSION,
+            "indexes": INDEX_VERSION,
+        }
         try:
             await store.insert_one(made)
+            return str(made["identity"])
         except DuplicateKeyError:
             found = await store.find_one({"_id": STORE_ID})
             assert found is not None, "another process just made it"
             _check_version(found, location)
-            return str(found["identity"])
-        return identity
+    if found["indexes"] < INDEX_VERSION:
+        await store.update_one({"_id": STORE_ID}, {"$max": {"indexes": INDEX_VERSION}})
     return str(found["identity"])
 
 
