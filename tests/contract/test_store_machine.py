@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from store_kinds import KINDS, Clock
+from store_kinds import WALKED, Clock
 from store_model import ENDS, Book, Entry, StoreModel, Try
 
 from agl.errors import NotFoundError, StoreError
@@ -86,7 +86,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.clock = Clock()
         self.loop = asyncio.new_event_loop()
         self.folder = tempfile.TemporaryDirectory()
-        self.kind = KINDS[self.kind_name](Path(self.folder.name), self.clock)
+        self.kind = WALKED[self.kind_name](Path(self.folder.name), self.clock)
         self.model = StoreModel(self.clock)
         self.tasks: dict[str, Any] = {}
         self.span_ids = itertools.count(1)
@@ -500,7 +500,8 @@ EXAMPLES = {
     "file": (50, 50),
     "http-memory": (12, 40),
     "http-file": (10, 40),
-    "mongo": (5, 30),
+    "mongo": (4, 25),
+    "http-mongo": (2, 25),
 }
 """Walks and steps of each implementation: as many as fit into some seconds."""
 
@@ -525,7 +526,8 @@ TestFile = _case("file")
 TestHttpMemory = _case("http-memory")
 TestHttpFile = _case("http-file")
 TestMongo = _case("mongo")
+TestHttpMongo = _case("http-mongo")
 
 
 def test_every_implementation_is_walked() -> None:
-    assert EXAMPLES.keys() == KINDS.keys()
+    assert EXAMPLES.keys() == WALKED.keys()

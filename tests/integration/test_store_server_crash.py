@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import random
+import resource
+import shutil
+import sqlite3
+import sys
+import time
+from contextlib import closing
 from pathlib import Path
 
+import pytest
 from store_servers import CommandServer, ForkedServer, Server, lasting_port, zygote
 from store_writers import RUN, Facts, Writers, missing
 
+from agl.cli.store.backup import appearing_whole, download
+from agl.errors import StoreUnavailableError
 from agl.store.client import LightningStoreClient
 from agl.store.paging import iter_attempts, iter_rollouts, iter_spans
 from agl.store.sqlite import SqliteLightningStore
-from agl.types import AttemptQuery, SpanQuery
+from agl.types import AttemptQuery, RolloutRequest, Span, SpanQuery
 
 ROUNDS = 50
 WRITERS = 16
+HANGS_SECONDS = 20.0
 
 
 async def test_fifty_kills_of_the_server_under_load_lose_nothing(tmp_path: Path) -> None:
@@ -69,3 +79,136 @@ async def check_the_file(path: Path, facts: Facts) -> None:
         )
         counts = (await store.statistics())["rollouts"]
         assert {status: count for status, count in counts.items() if count} == {"succeeded": len(rollouts)}
+
+
+@pytest.fixture(scope="module")
+def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of 100,000 spans, made by a process that was killed: its last writes are still in the log."""
+    path = tmp_path_factory.mktemp("large") / "store.sqlite"
+
+    async def build() -> None:
+        async with zygote() as process:
+            server = ForkedServer(process, path, 0)
+            async with LightningStoreClient(await server.start()) as store:
+                for number in range(100):
+                    held = await store.start_rollout(RolloutRequest(task=number, rollout_id=f"ro-{number}"))
+                    await store.add_many_spans(
+                        spans_of(held.rollout.rollout_id, held.attempt.attempt_id, number)
+                    )
+            await server.kill()
+
+    asyncio.run(build())
+    assert path.with_name("store.sqlite-wal").stat().st_size > 0
+    return path
+
+
+def spans_of(rollout_id: str, attempt_id: str, number: int) -> list[Span]:
+    """Return a thousand spans of an attempt."""
+    return [
+        Span(
+            span_id=f"{number:08x}{part:08x}",
+            trace_id=f"{number:032x}",
+            name="chat policy",
+            start_time_ns=part,
+            attributes={"gen_ai.request.model": "policy", "text": f"{number} {part} " + "word " * 20},
+            rollout_id=rollout_id,
+            attempt_id=attempt_id,
+        )
+        for part in range(1000)
+    ]
+
+
+@pytest.fixture
+def killed_file(large_file: Path, tmp_path: Path) -> Path:
+    """A copy of the large file and its log, as the kill left them."""
+    for file in large_file.parent.glob("store.sqlite*"):
+        shutil.copy(file, tmp_path / file.name)
+    return tmp_path / large_file.name
+
+
+async def test_a_killed_store_of_100_000_spans_serves_again_at_once(killed_file: Path) -> None:
+    """How fast is what benchmarks/store_restart.py measures; here it is only printed."""
+    server = CommandServer(killed_file, lasting_port(random.Random(2)))
+    for _ in range(3):
+        began = time.perf_counter()
+        async with LightningStoreClient(await server.start()) as store:
+            seconds = time.perf_counter() - began
+            assert (await store.statistics())["spans"] == 100_000
+            await store.add_many_spans(
+                spans_of("ro-0", (await store.get_latest_attempt("ro-0")).attempt_id, 0)
+            )
+        await server.kill()
+        sys.stdout.write(f"serves {seconds:.2f} s after its start\n")
+        assert seconds < HANGS_SECONDS
+
+
+async def test_a_kill_during_a_backup_hurts_neither_the_store_nor_the_copy(
+    killed_file: Path, tmp_path: Path
+) -> None:
+    rng = random.Random(3)
+    async with zygote() as process:
+        server = ForkedServer(process, killed_file, lasting_port(rng))
+        url = await server.start()
+        began = time.perf_counter()
+        assert await asyncio.to_thread(copied, url, tmp_path / "copy.sqlite")
+        seconds = time.perf_counter() - began
+        for number in range(8):
+            target = tmp_path / f"copy-{number}.sqlite"
+            copying = asyncio.create_task(asyncio.to_thread(copied, url, target))
+            await asyncio.sleep(rng.uniform(0.0, seconds))
+            await server.kill()
+            assert await copying == target.exists()
+            if target.exists():
+                await check_the_copy(target)
+            assert await server.start() == url
+        await server.kill()
+    await check_the_copy(tmp_path / "copy.sqlite")
+    await check_the_copy(killed_file)
+    assert list(tmp_path.glob(".*")) == []
+
+
+def copied(url: str, target: Path) -> bool:
+    """Make a backup as ``agl store backup`` does; return whether the server sent all of it."""
+    try:
+        with appearing_whole(target) as unfinished:
+            download(url, unfinished, token=None)
+    except StoreUnavailableError:
+        return False
+    return True
+
+
+async def check_the_copy(path: Path) -> None:
+    async with SqliteLightningStore(str(path)) as store:
+        assert (await store.statistics())["spans"] == 100_000
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def test_a_full_disk_refuses_what_it_cannot_store_and_nothing_else(tmp_path: Path) -> None:
+    path, text = tmp_path / "store.sqlite", "x" * 20_000
+    kept: list[str] = []
+    async with zygote() as process:
+        server = ForkedServer(process, path, 0)
+        url = await server.start(most_bytes=2_000_000)
+        async with LightningStoreClient(url, retry_seconds=0) as store:
+            with pytest.raises(StoreUnavailableError, match="disk"):
+                await enqueue_for_ever(store, text, kept)
+            with pytest.raises(StoreUnavailableError, match="nothing of this call is stored"):
+                await store.enqueue_many_rollouts([RolloutRequest(task=text) for _ in range(100)])
+            assert [one.rollout_id async for one in iter_rollouts(store)] == kept  # it still reads
+            resource.prlimit(
+                server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+            )
+            kept.append(
+                (await store.enqueue_rollout(RolloutRequest(task=text))).rollout_id
+            )  # and writes again
+        await server.kill()
+    async with SqliteLightningStore(str(path)) as store:
+        assert [one.rollout_id async for one in iter_rollouts(store)] == kept
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def enqueue_for_ever(store: LightningStoreClient, task: str, kept: list[str]) -> None:
+    while True:
+        kept.append((await store.enqueue_rollout(RolloutRequest(task=task))).rollout_id)

@@ -39,33 +39,33 @@ class MemoryKind:
     """Whether silence during a restart is forgiven: the store itself was away and could not listen."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
-        self._sqlite = SqliteStore(self._path(folder), clock=clock)
+        self._origin = self._made(folder, clock)
 
-    def _path(self, folder: Path) -> str:
-        return ":memory:"
+    def _made(self, folder: Path, clock: Clock) -> SqliteStore | MongoStore:
+        return SqliteStore(":memory:", clock=clock)
 
     @property
     def store(self) -> LightningStore:
-        """The store as callers use it; another object after a restart, perhaps."""
-        return self._sqlite
+        """The store as callers use it."""
+        return self._origin
 
     async def start(self) -> None:
         """Open the store."""
-        await self._sqlite.open()
+        await self._origin.open()
 
     async def stop(self) -> None:
         """Close the store."""
-        await self._sqlite.close()
+        await self._origin.close()
 
     async def restart(self, meanwhile: Callable[[], object] = lambda: None) -> None:
         """Stop, let ``meanwhile`` happen, and start again on the same records."""
-        await self.stop()
+        await self._origin.close()
         meanwhile()
-        await self.start()
+        await self._origin.open()
 
     async def sweep(self) -> None:
         """Let the watchdog look now."""
-        await self._sqlite.sweep()
+        await self._origin.sweep()
 
 
 class FileKind(MemoryKind):
@@ -74,8 +74,20 @@ class FileKind(MemoryKind):
     restarts = True
     grace = True
 
-    def _path(self, folder: Path) -> str:
-        return str(folder / "store.sqlite")
+    def _made(self, folder: Path, clock: Clock) -> SqliteStore:
+        return SqliteStore(str(folder / "store.sqlite"), clock=clock)
+
+
+class MongoKind(MemoryKind):
+    """MongoDB, of which the session has one server; each store begins with empty collections."""
+
+    restarts = True
+    grace = True
+
+    def _made(self, folder: Path, clock: Clock) -> MongoStore:
+        server = mongo_server()
+        server.clear()
+        return MongoStore(server.url, journal=False, clock=clock)
 
 
 class HttpMemoryKind(MemoryKind):
@@ -116,7 +128,7 @@ class HttpMemoryKind(MemoryKind):
         await self._serve()
 
     async def _serve(self) -> None:
-        server = StoreServer(self._sqlite, port=self._port)
+        server = StoreServer(self._origin, port=self._port)
         url = await self._serving.enter_async_context(server.serving())
         self._port = int(url.rpartition(":")[2])
         if self._client is None:
@@ -128,41 +140,16 @@ class HttpFileKind(HttpMemoryKind, FileKind):
     """The same over a file, which a restart closes and opens, too."""
 
     async def restart(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Stop serving, close the file, let ``meanwhile`` happen, open it and serve again at the same address."""
+        """Stop serving, close the store, let ``meanwhile`` happen, open it and serve again at the same address."""
         await self._serving.aclose()
-        await self._sqlite.close()
-        meanwhile()
-        await self._sqlite.open()
+        await FileKind.restart(self, meanwhile)
         await self._serve()
 
 
-class MongoKind(MemoryKind):
-    """MongoDB, of which the session has one server; each store begins with empty collections."""
+class HttpMongoKind(HttpFileKind):
+    """The same over MongoDB."""
 
-    restarts = True
-    grace = True
-
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        server = mongo_server()
-        server.clear()
-        self._mongo = MongoStore(server.url, journal=False, clock=clock)
-
-    @property
-    def store(self) -> LightningStore:
-        """The store."""
-        return self._mongo
-
-    async def start(self) -> None:
-        """Connect."""
-        await self._mongo.open()
-
-    async def stop(self) -> None:
-        """Disconnect."""
-        await self._mongo.close()
-
-    async def sweep(self) -> None:
-        """Let the watchdog look now."""
-        await self._mongo.sweep()
+    _made = MongoKind._made
 
 
 KINDS: dict[str, type[MemoryKind]] = {
@@ -172,4 +159,6 @@ KINDS: dict[str, type[MemoryKind]] = {
     "http-file": HttpFileKind,
     "mongo": MongoKind,
 }
-"""Each implementation by the name that tests show."""
+"""Each implementation by the name that tests show. Each test of the contract runs on every one."""
+WALKED = {**KINDS, "http-mongo": HttpMongoKind}
+"""Those that the random walk goes through."""

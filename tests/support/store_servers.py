@@ -39,10 +39,13 @@ class ForkedServer:
     def __init__(self, zygote: asyncio.subprocess.Process, path: Path, port: int) -> None:
         self._zygote = zygote
         self._order = {"path": str(path), "port": port, "most_bytes": None}
+        self.pid = 0
 
     async def start(self, *, most_bytes: int | None = None) -> str:
         await self._say(json.dumps({**self._order, "most_bytes": most_bytes}))
-        return (await self._heard("serving")).split()[1]
+        _, url, pid = (await self._heard("serving")).split()
+        self.pid = int(pid)
+        return url
 
     async def start_to_start(self) -> None:
         await self._say(json.dumps(self._order))

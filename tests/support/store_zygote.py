@@ -1,7 +1,7 @@
 """Forks a process that serves a store for each line it reads: a start costs no imports, and a kill is a real one.
 
 Run as a program. It reads ``{"path", "port", "most_bytes"}`` and starts, or ``kill`` and kills what it started; it says
-``serving URL`` and ``killed``. ``most_bytes`` is the largest file that the server may write, as on a disk that is full.
+``serving URL PID`` and ``killed``. ``most_bytes`` is the largest file that the server may write: a disk that is full.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agl.store.sqlite import SqliteLightningStore
 
 async def serve(path: str, port: int) -> None:
     async with SqliteLightningStore(path) as store, StoreServer(store, port=port).serving() as url:
-        os.write(1, f"serving {url}\n".encode())
+        os.write(1, f"serving {url} {os.getpid()}\n".encode())
         await asyncio.Event().wait()
 
 
