@@ -11,7 +11,7 @@ import time
 import zlib
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl
 
 import orjson
@@ -199,7 +199,7 @@ async def decoded(data: bytes, body: Body) -> Any:
         raise RefusedError("bad_request", f"the body is not JSON: {error}") from error
     adapter = body.adapter
     if body.many and isinstance(value, list):
-        values: list[Any] = value
+        values = cast("list[Any]", value)
         if len(values) > wire.MAX_BATCH or len(data) > _LONG_BYTES:
             return await _decoded_list(values, body.list_adapter)
         adapter = body.list_adapter
