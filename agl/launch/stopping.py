@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack
 
 from agl.launch.event_loop import loop_factory
@@ -27,8 +27,9 @@ def run_until_stopped(
 ) -> signal.Signals:
     """Keep the service's context open, in an event loop of its own, until SIGINT or SIGTERM; then leave it.
 
-    A signal that comes while the context is entered is answered as soon as it is open. A second signal has the
-    system's own effect: the process is gone at once.
+    A signal that the process was started to ignore, as shells do in the background of a script, stays ignored. One that
+    comes while the context is entered is answered as soon as it is open. A second signal has the system's own effect:
+    the process is gone at once.
 
     Args:
         service: made and entered inside the loop.
@@ -39,26 +40,34 @@ def run_until_stopped(
         The signal that stopped it.
     """
     with ExitStack() as ended:
-        for number in SIGNALS:
-            ended.callback(signal.signal, number, signal.getsignal(number))
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        heeded = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]
+        for number in heeded:
+            ended.callback(signal.signal, number, before[number])
+
+        def start_clock() -> None:
+            _start_clock(ended, limit_seconds, give_up)
+
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(_until_stopped(service, lambda: _start_clock(ended, limit_seconds, give_up)))
+            return runner.run(_until_stopped(service, heeded, start_clock))
 
 
 async def _until_stopped(
-    service: Callable[[], AbstractAsyncContextManager[object]], start_clock: Callable[[], None]
+    service: Callable[[], AbstractAsyncContextManager[object]],
+    heeded: Sequence[signal.Signals],
+    start_clock: Callable[[], None],
 ) -> signal.Signals:
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[signal.Signals] = loop.create_future()
 
     def ask(number: signal.Signals) -> None:
-        for each in SIGNALS:
+        for each in heeded:
             loop.remove_signal_handler(each)
             signal.signal(each, signal.SIG_DFL)
         start_clock()
         asked.set_result(number)
 
-    for number in SIGNALS:
+    for number in heeded:
         loop.add_signal_handler(number, ask, number)
     async with service():
         return await asked

@@ -51,6 +51,22 @@ def test_a_second_signal_has_the_systems_own_effect() -> None:
     assert during == [signal.SIG_DFL, signal.SIG_DFL]
 
 
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    @asynccontextmanager
+    async def service() -> AsyncGenerator[None]:
+        async with signalled(signal.SIGTERM, []):
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(0)
+            yield
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert run_until_stopped(service) is signal.SIGTERM
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_signal_while_the_service_opens_is_answered_when_it_is_open() -> None:
     log: list[str] = []
 
