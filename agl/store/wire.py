@@ -102,9 +102,9 @@ class ClaimedRollout(Rollout):
 
     def held(self) -> AttemptedRollout:
         """Return the rollout and its attempt."""
-        fields = dict(self)
+        fields = self.__dict__.copy()
         attempt = fields.pop("attempt")
-        return AttemptedRollout(rollout=Rollout.model_construct(**fields), attempt=attempt)
+        return AttemptedRollout.model_construct(rollout=Rollout.model_construct(**fields), attempt=attempt)
 
 
 class Dequeue(Record):
@@ -183,7 +183,7 @@ class StoredSpans(Record):
         others = {
             str(place): new
             for place, (old, new) in enumerate(zip(sent, stored, strict=True))
-            if {**old.__dict__, "sequence_id": new.sequence_id} != new.__dict__
+            if {**vars(old), "sequence_id": new.sequence_id} != vars(new)
         }
         return cls(sequence_ids=tuple(span.sequence_id for span in stored), others=others)
 

@@ -99,7 +99,7 @@ def rollout_json(request: RolloutRequest, rollout_id: str | None) -> bytes:
 
 def config_fields(config: RolloutConfig) -> dict[str, object]:
     """Return a rollout's config as orjson takes it."""
-    return dict(config)
+    return {**config.__dict__}
 
 
 def span_json(span: Span) -> bytes:
@@ -161,10 +161,10 @@ def segment(name: str) -> str:
     raise NotFoundError(f"nothing in the store has the id {name!r}")
 
 
-def target(path: str, query: ListQuery | Mapping[str, object]) -> str:
-    """Return a path with a query's parameters."""
+def target(path: str, query: ListQuery | Mapping[str, object], *, without: str | None = None) -> str:
+    """Return a path with a query's parameters, ``without`` the one that is in the path."""
     if isinstance(query, ListQuery):
-        pairs = wire.parameters(query)
+        pairs = [pair for pair in wire.parameters(query) if pair[0] != without]
     else:
         pairs = [(name, str(value)) for name, value in query.items() if value is not None]
     try:

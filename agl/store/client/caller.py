@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from agl.errors import AccessDeniedError, StoreError, StoreUnavailableError
 from agl.store import wire
@@ -22,6 +23,8 @@ from agl.store.client.refusals import BUSY, TOO_MANY, identity_in, refusal_in, r
 from agl.store.client.retry import Outage
 
 log = logging.getLogger(__name__)
+
+THREAD_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,7 @@ class Caller:
         self._heads = heads
         self._patience = patience
         self._post_spans = post_spans
-        self._opens = 0
+        self._opens: list[None] = []  # its length counts; append and pop are whole between threads, += is not
         self._pid = os.getpid()
         self._lanes: dict[asyncio.AbstractEventLoop, Lane] = {}
         self._inherited: list[object] = []
@@ -99,19 +102,19 @@ class Caller:
             with lane.visit():
                 await self._meet(lane)
         except BaseException:
-            if self._opens == 0:
+            if not self._opens:
                 await self._close_lanes()
             raise
-        self._opens += 1
+        self._opens.append(None)
 
     async def close(self) -> None:
         """End what runs in this event loop; with the last ``open`` taken back, also what other loops have."""
         if self._pid != os.getpid():
             self._leave_the_parents_lanes()
-        if self._opens == 0:
+        if not self._opens:
             return
-        self._opens -= 1
-        if self._opens == 0:
+        self._opens.pop()
+        if not self._opens:
             await self._close_lanes()
         else:
             lane = self._lanes.pop(asyncio.get_running_loop(), None)
@@ -124,7 +127,7 @@ class Caller:
         Raises:
             StoreUnavailableError: the store is not open.
         """
-        if self._opens == 0:
+        if not self._opens:
             raise StoreUnavailableError(
                 f"the store {self.url} is not open: use it inside `async with store:`"
             )
@@ -155,7 +158,10 @@ class Caller:
         lane = lane or await self.lane()
         lane.busy += 1
         try:
-            request = self._heads.request(method, target, body)
+            packed = self._heads.compresses(body)
+            if packed:
+                body = await _off_loop(body, partial(gzip.compress, compresslevel=1))
+            request = self._heads.request(method, target, body, packed=packed)
             answer = await self._answer(lane, request, repeatable=repeatable)
             return answer.body if answer.status < 300 else await self._refuse(lane, answer)
         finally:
@@ -216,7 +222,7 @@ class Caller:
         except NotHttpError as error:
             raise StoreError(f"{self.url} does not speak HTTP: check store.url ({error})") from error
         if answer.headers.get(b"content-encoding") == b"gzip":
-            answer.body = gzip.decompress(answer.body)
+            answer.body = await _off_loop(answer.body, gzip.decompress)
         if answer.status in BUSY:
             why = refusal_in(answer)
             raise _FailureError(
@@ -288,7 +294,7 @@ class Caller:
             self._leave_the_parents_lanes()
         loop = asyncio.get_running_loop()
         lane = self._lanes.get(loop)
-        if lane is None:
+        if lane is None or lane.closing:  # closing: the loop was about to end, and did not
             for other in [one for one in list(self._lanes) if one.is_closed()]:
                 self._lanes.pop(other, None)
             connections = Connections(self.means.dial, parser_maker())
@@ -309,3 +315,8 @@ class Caller:
         """After a fork: keep the parent's sockets untouched and referred to, so that nothing here closes them."""
         self._inherited.append(self._lanes)
         self._lanes, self._pid = {}, os.getpid()
+
+
+async def _off_loop(data: bytes, work: Callable[[bytes], bytes]) -> bytes:
+    """Pack or unpack; in a thread what would keep the event loop for more than some milliseconds."""
+    return work(data) if len(data) < THREAD_BYTES else await asyncio.to_thread(work, data)

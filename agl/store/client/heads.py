@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-
 import agl
 from agl.errors import ConfigError
 from agl.store import wire
@@ -50,14 +48,27 @@ class Heads:
             else "wants a token: set store.token"
         )
 
-    def request(self, method: str, target: str, body: bytes = b"", *, named: bool = True) -> bytes:
-        """Return a whole request; ``named`` ones are for the store with the known identity only."""
+    def compresses(self, body: bytes) -> bool:
+        """Return whether a body is to be compressed."""
+        return self._compress and len(body) >= GZIP_BYTES
+
+    def request(
+        self, method: str, target: str, body: bytes = b"", *, named: bool = True, packed: bool = False
+    ) -> bytes:
+        """Return a whole request.
+
+        Args:
+            method: of HTTP.
+            target: path and parameters.
+            body: JSON, or nothing.
+            named: for the store with the known identity only.
+            packed: the body is gzip of the JSON.
+        """
         head = f"{method} {self._prefix}{target} HTTP/1.1\r\n{self._named if named else self._nameless}"
         if not body:
             length = "\r\n" if method == "GET" else "content-length: 0\r\n\r\n"
             return (head + length).encode("ascii")
         kind = "content-type: application/json\r\n"
-        if self._compress and len(body) >= GZIP_BYTES:
-            body = gzip.compress(body, compresslevel=1)
+        if packed:
             kind += "content-encoding: gzip\r\n"
         return f"{head}{kind}content-length: {len(body)}\r\n\r\n".encode("ascii") + body

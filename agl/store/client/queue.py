@@ -99,9 +99,14 @@ class ClientQueue(RolloutQueue):
             except PollCutError:
                 lane.undo(key, self._take_back(lane, *key))
                 return []
-            except (asyncio.CancelledError, StoreUnavailableError) as error:
-                if request_id is None or isinstance(error, asyncio.CancelledError):
+            except asyncio.CancelledError:
+                lane.undo(key, self._take_back(lane, *key))
+                raise
+            except StoreUnavailableError:
+                if request_id is None:  # nobody else can ask for this claim again
                     lane.undo(key, self._take_back(lane, *key))
+                if lane.closing:
+                    return []
                 raise
 
     async def _claim(
@@ -245,8 +250,8 @@ class ClientQueue(RolloutQueue):
         found: dict[str, Rollout] = {}
         with lane.visit():
             missing = list(dict.fromkeys(rollout_ids))
-            many = len(missing) > wire.MAX_BATCH
-            if many:  # look once at all, so that an unknown id is found out
+            look_again = len(missing) > wire.MAX_BATCH
+            if look_again:  # at all of them once, so that an unknown id is found out
                 missing = await self._look(lane, missing, found)
             try:
                 while missing:
@@ -254,10 +259,11 @@ class ClientQueue(RolloutQueue):
                     missing = [one for one in missing if one not in found]
                     if missing and not await wait.goes_on():
                         break
+                if missing and look_again:
+                    await self._look(lane, missing, found)
             except PollCutError:
-                many = True
-            if missing and many:
-                await self._look(lane, missing, found)
+                with suppress(StoreError):
+                    await self._look(lane, missing, found)
         return [found[one] for one in rollout_ids if one in found]
 
     async def _look(self, lane: Lane, rollout_ids: list[str], found: dict[str, Rollout]) -> list[str]:

@@ -184,8 +184,7 @@ class ClientRecords(SpanLog, ResourceBook, WorkerRegistry, RunBook, Retention):
         lane = await self._caller.lane()
         if matches_nothing(query):
             return Page(items=[])
-        parameters = {name: value for name, value in wire.parameters(query) if name != "run_id"}
-        path = target(f"/v1/runs/{segment(query.run_id)}/metrics", parameters)
+        path = target(f"/v1/runs/{segment(query.run_id)}/metrics", query, without="run_id")
         return decoded(METRIC_PAGE, await self._caller.call("GET", path, lane=lane))
 
     async def delete_run(self, run_id: str) -> dict[str, int]:

@@ -1,0 +1,169 @@
+"""The connections of one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from scripted_store import BREAKS, Asked, Reply, ScriptedStore
+
+from agl.store.client import connections
+from agl.store.client.connections import (
+    MAX_CONNECTIONS,
+    Connections,
+    LostError,
+    NotHttpError,
+    NotSentError,
+    PollCutError,
+)
+from agl.store.client.parsing import FastParser
+
+GET = b"GET /x HTTP/1.1\r\nhost: h\r\n\r\n"
+
+
+def opened(server: ScriptedStore) -> Connections:
+    return Connections(server.dial, FastParser)
+
+
+async def never(asked: Asked) -> Reply:
+    return await asyncio.get_running_loop().create_future()
+
+
+async def ask(made: Connections, *, seconds: float = 10.0) -> int:
+    return (await made.exchange(GET, seconds=seconds)).status
+
+
+async def test_calls_in_turn_share_a_connection(server: ScriptedStore) -> None:
+    server.on("GET /x", lambda _: 1)
+    made = opened(server)
+    assert [await ask(made) for _ in range(3)] == [200, 200, 200]
+    assert len(server.connections) == 1
+
+
+async def test_calls_side_by_side_have_one_each_and_leave_them_to_later_ones(server: ScriptedStore) -> None:
+    server.on("GET /x", lambda _: 1)
+    made = opened(server)
+    await asyncio.gather(*(ask(made) for _ in range(5)))
+    await asyncio.gather(*(ask(made) for _ in range(5)))
+    assert len(server.connections) == 5
+
+
+async def test_more_calls_than_connections_wait_for_their_turn(server: ScriptedStore) -> None:
+    server.on("GET /x", lambda _: 1)
+    made = opened(server)
+    assert (
+        await asyncio.gather(*(ask(made) for _ in range(3 * MAX_CONNECTIONS))) == [200] * 3 * MAX_CONNECTIONS
+    )
+    assert len(server.connections) == MAX_CONNECTIONS
+
+
+async def test_polls_do_not_take_the_place_of_calls(server: ScriptedStore) -> None:
+    server.on("GET /poll", never)
+    server.on("GET /x", lambda _: 1)
+    made = opened(server)
+    poll = GET.replace(b"/x", b"/poll")
+    polls = [asyncio.ensure_future(made.poll(poll, seconds=60)) for _ in range(MAX_CONNECTIONS + 1)]
+    assert await ask(made) == 200
+    made.cut_polls()
+    assert {type(end) for end in await asyncio.gather(*polls, return_exceptions=True)} == {PollCutError}
+
+
+async def test_a_connection_that_was_long_idle_is_not_used_again(
+    server: ScriptedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.on("GET /x", lambda _: 1)
+    made = opened(server)
+    await ask(made)
+    monkeypatch.setattr(connections, "IDLE_SECONDS", -1.0)
+    await ask(made)
+    assert [line.is_closing() for line in server.connections] == [True, False]
+
+
+async def test_a_connection_that_the_server_will_close_is_not_used_again(server: ScriptedStore) -> None:
+    server.on("GET /x", lambda _: Reply(1, headers={"connection": "close"}))
+    made = opened(server)
+    await ask(made)
+    await ask(made)
+    assert [line.is_closing() for line in server.connections] == [True, True]
+
+
+async def test_an_idle_connection_that_broke_is_not_used_again(server: ScriptedStore) -> None:
+    server.on("GET /x", lambda _: 1)
+    made = opened(server)
+    await ask(made)
+    server.break_all()
+    assert await ask(made) == 200
+    assert len(server.connections) == 2
+
+
+async def test_an_idle_connection_that_breaks_at_its_next_use_is_stale(server: ScriptedStore) -> None:
+    server.on("GET /x", [1, BREAKS, BREAKS])
+    made = opened(server)
+    await ask(made)
+    with pytest.raises(LostError) as stale:
+        await ask(made)
+    assert stale.value.stale
+    with pytest.raises(LostError, match="reset by peer") as fresh:
+        await ask(made)
+    assert not fresh.value.stale
+
+
+async def test_no_connection_is_nothing_sent(server: ScriptedStore) -> None:
+    server.down = True
+    with pytest.raises(NotSentError, match="nobody listens"):
+        await ask(opened(server))
+
+
+async def test_an_answer_that_does_not_come_in_time_is_lost_and_its_connection_too(
+    server: ScriptedStore,
+) -> None:
+    server.on("GET /x", never)
+    with pytest.raises(LostError, match=r"no answer within 0\.01 s"):
+        await ask(opened(server), seconds=0.01)
+    assert server.connections[0].is_closing()
+
+
+async def test_a_cancelled_call_closes_its_connection(server: ScriptedStore) -> None:
+    server.on("GET /x", never)
+    made = opened(server)
+    call = asyncio.ensure_future(ask(made))
+    await asyncio.sleep(0)
+    assert not server.connections[0].is_closing()
+    call.cancel()
+    await asyncio.wait((call,))
+    assert server.connections[0].is_closing()
+
+
+async def test_what_does_not_speak_http_is_told(server: ScriptedStore) -> None:
+    made = opened(server)
+    server.on("GET /x", never)
+    call = asyncio.ensure_future(ask(made))
+    await asyncio.sleep(0)
+    server.connections[0].protocol.data_received(b"SSH-2.0\r\n\r\n")
+    with pytest.raises(NotHttpError):
+        await call
+
+
+async def test_an_answer_to_nothing_ends_the_connection(server: ScriptedStore) -> None:
+    server.on("GET /x", lambda _: 1)
+    made = opened(server)
+    await ask(made)
+    server.connections[0].protocol.data_received(b"HTTP/1.1 200 OK\r\n\r\n")
+    await ask(made)
+    assert [line.is_closing() for line in server.connections] == [True, False]
+
+
+async def test_closing_ends_what_is_under_way_and_lets_nothing_new_begin(server: ScriptedStore) -> None:
+    server.on("GET /x", lambda _: 1)
+    made = opened(server)
+    await ask(made)
+    server.on("GET /x", never)
+    call, poll = asyncio.ensure_future(ask(made)), asyncio.ensure_future(made.poll(GET, seconds=60))
+    await asyncio.sleep(0)
+    made.close()
+    for one in (call, poll):
+        with pytest.raises(LostError, match="closed on this side"):
+            await one
+    assert all(line.is_closing() for line in server.connections)
+    with pytest.raises(NotSentError, match="closed on this side"):
+        await ask(made)
