@@ -17,14 +17,15 @@ from typing import Any
 from pymongo import MongoClient
 
 COLLECTIONS = ("rollouts", "spans", "resources", "workers", "runs", "metrics", "batches", "store")
-OPTIONS = "directConnection=true&maxPoolSize=4"
-"""It serves 32 connections; each client has one more for watching the server."""
 
 
 class MongoServer:
-    """The server's process and its URL."""
+    """The server's process and its URL.
 
-    def __init__(self) -> None:
+    It serves 32 connections; each client has one more than ``connections_per_client``, for watching the server.
+    """
+
+    def __init__(self, *, connections_per_client: int = 4) -> None:
         memory = Path("/dev/shm")  # files in memory where the system has them: every write is synced
         self._folder = tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
         self._process = subprocess.Popen(
@@ -36,7 +37,7 @@ class MongoServer:
         assert self._process.stdout is not None
         address = self._process.stdout.readline().strip()
         assert address, "the server did not start"
-        self.url = f"mongodb://{address}/?{OPTIONS}"
+        self.url = f"mongodb://{address}/?directConnection=true&maxPoolSize={connections_per_client}"
         self._client: MongoClient[dict[str, Any]] = MongoClient(self.url)
 
     def clear(self, database: str = "agl", prefix: str = "") -> None:

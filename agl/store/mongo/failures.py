@@ -20,37 +20,37 @@ from agl.errors import InvalidRequestError, StoreError, StoreUnavailableError
 
 DUPLICATE = 11000
 """MongoDB's code for a second document with the same value of a unique index."""
+_PASSING = frozenset((6, 7, 89, 91, 112, 117, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436))
+"""Codes of a server that cannot do it now: the network, a new primary, a shutdown, conflicting operations
+(https://github.com/mongodb/specifications, retryable reads and writes; and 112 and 117, conflicts).
+"""
 _TOO_LARGE = frozenset((10334, 17419, 17420))
 REFUSALS = (PyMongoError, BSONError, OverflowError, UnicodeEncodeError)
 """What a call of the driver may raise because of the server, the network or the value."""
 
 
 def is_passing(error: Exception) -> bool:
-    """Return whether the same call may succeed a moment later: the server was not reached, or is changing its role."""
-    return isinstance(error, ConnectionFailure) or (
-        isinstance(error, OperationFailure)
-        and (
-            error.has_error_label("RetryableWriteError") or error.has_error_label("TransientTransactionError")
-        )
+    """Return whether the call may succeed a moment later: the server was not reached, is busy, or changes roles."""
+    if isinstance(error, ConnectionFailure):
+        return True
+    if isinstance(error, BulkWriteError):
+        codes = _codes(error)
+        return bool(codes & _PASSING) and codes <= _PASSING | {DUPLICATE}
+    return isinstance(error, OperationFailure) and (
+        error.code in _PASSING or error.has_error_label("RetryableWriteError")
     )
 
 
 def is_duplicate(error: Exception) -> bool:
     """Return whether unique indexes refused, and nothing else went wrong."""
     if isinstance(error, BulkWriteError):
-        details = error.details or {}
-        errors = details.get("writeErrors", [])
-        return (
-            bool(errors)
-            and all(one["code"] == DUPLICATE for one in errors)
-            and not details.get("writeConcernErrors")
-        )
+        return _codes(error) == {DUPLICATE}
     return isinstance(error, DuplicateKeyError)
 
 
 def store_error(error: Exception, location: str) -> StoreError:
     """Return the error that a caller of the store sees."""
-    if isinstance(error, ConnectionFailure | InvalidOperation):
+    if isinstance(error, InvalidOperation) or is_passing(error):
         return StoreUnavailableError(
             f"{location} does not answer ({type(error).__name__}): check that MongoDB runs there and is reachable"
         )
@@ -74,7 +74,14 @@ def _reason(error: OperationFailure) -> str:
     return str(details.get("errmsg", "no reason given"))
 
 
-def _first_reason(error: BulkWriteError) -> str:
+def _failed_writes(error: BulkWriteError) -> list[dict[str, Any]]:
     details: dict[str, Any] = dict(error.details or {})
-    reasons = [*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())]
-    return str(reasons[0].get("errmsg", "no reason given")) if reasons else "no reason given"
+    return [*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())]
+
+
+def _codes(error: BulkWriteError) -> set[int]:
+    return {int(one.get("code", 0)) for one in _failed_writes(error)}
+
+
+def _first_reason(error: BulkWriteError) -> str:
+    return next((str(one.get("errmsg")) for one in _failed_writes(error)), "no reason given")
