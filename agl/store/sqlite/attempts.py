@@ -67,6 +67,16 @@ def renew(transaction: Transaction, worker_id: str, attempt_ids: Sequence[str]) 
     return [attempt_id for attempt_id in attempt_ids if attempt_id not in own]
 
 
+def finished_among(db: sqlite3.Connection, rollout_ids: Sequence[str]) -> list[str]:
+    """Return those of the rollouts that are terminal."""
+    rows = db.execute(
+        "SELECT rollout_id FROM rollout WHERE finished_at IS NOT NULL"
+        " AND rollout_id IN (SELECT value FROM json_each(?))",
+        (json_list(rollout_ids),),
+    )
+    return [row[0] for row in rows]
+
+
 class AttemptDeadlines:
     """The open attempts of one transaction, for ``watchdog.sweep``."""
 

@@ -66,10 +66,15 @@ class Ownership:
             self._descriptor = None
 
 
-def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
-    """Return a connection that may wander between threads; transactions are explicit."""
+def connect(path: str, *, read_only: bool = False, uri: bool = False) -> sqlite3.Connection:
+    """Return a connection, to a file or SQLite's URI of one, that may wander between threads; transactions are explicit."""
     db = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, cached_statements=CACHED_STATEMENTS, timeout=30.0
+        path,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=CACHED_STATEMENTS,
+        timeout=30.0,
+        uri=uri,
     )
     db.execute("PRAGMA temp_store = MEMORY")
     db.create_function("json_has", 3, json_has, deterministic=True)
@@ -97,7 +102,7 @@ def open_database(path: str, *, now: float) -> sqlite3.Connection:
     """
     db = connect(path)
     try:
-        _check_ours(db, path)
+        require_ours(db, path)
         if db.execute("PRAGMA user_version").fetchone()[0] == 0:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must come before the first page is written
         db.execute("PRAGMA journal_mode = WAL")
@@ -126,7 +131,12 @@ def size_bytes(db: sqlite3.Connection) -> int:
     return int(pages * page_bytes)
 
 
-def _check_ours(db: sqlite3.Connection, path: str) -> None:
+def require_ours(db: sqlite3.Connection, path: str) -> int:
+    """Return a store's schema version, 0 for an empty file.
+
+    Raises:
+        StoreError: the file is another program's, or a newer version's.
+    """
     application = db.execute("PRAGMA application_id").fetchone()[0]
     version = db.execute("PRAGMA user_version").fetchone()[0]
     tables = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
@@ -136,6 +146,7 @@ def _check_ours(db: sqlite3.Connection, path: str) -> None:
         raise StoreError(
             f"{path} has schema version {version} and this agl knows {SCHEMA_VERSION}: open it with a newer agl"
         )
+    return version
 
 
 def _create(db: sqlite3.Connection, now: float) -> None:

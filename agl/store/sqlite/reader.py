@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from agl.store.sqlite.connection import connect
-from agl.store.sqlite.writer import store_error
+from agl.store.sqlite.failures import store_error
 
 T = TypeVar("T")
 NUM_READERS = 2

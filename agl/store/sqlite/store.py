@@ -25,12 +25,18 @@ class SqliteStore(SqliteQueue, SqliteRecords, SqliteRetention, LightningStore):
         path: the file (made with its folder when missing), or ``:memory:``.
         clock: Unix seconds; all times in the store are this clock's.
         new_id: makes an id of a given prefix.
+        read_only: read a file that another process may be serving; refuse every write.
     """
 
     def __init__(
-        self, path: str, *, clock: Callable[[], float] = time.time, new_id: Callable[[str], str] = random_id
+        self,
+        path: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        new_id: Callable[[str], str] = random_id,
+        read_only: bool = False,
     ) -> None:
-        self._access = Access(path, clock=clock, new_id=new_id)
+        self._access = Access(path, clock=clock, new_id=new_id, read_only=read_only)
 
     @property
     def location(self) -> str:
@@ -50,6 +56,14 @@ class SqliteStore(SqliteQueue, SqliteRecords, SqliteRetention, LightningStore):
         """Let the watchdog look now. The store does so by itself; this is for clocks that are not the system's."""
         await self._access.write(nothing)
 
+    async def backup(self, path: str) -> None:
+        """Write a consistent copy, a store of its own with another identity, to a new file; writers go on meanwhile.
+
+        Raises:
+            StoreError: there is such a file, or it cannot be written.
+        """
+        await self._access.back_up(path)
+
     def announce(self, url: str) -> None:
         """Let a process that finds the file taken say where its records are served."""
         self._access.announce(url)
@@ -68,18 +82,20 @@ class SqliteStore(SqliteQueue, SqliteRecords, SqliteRetention, LightningStore):
 
 
 class SqliteLightningStore(SqliteStore):
-    """The store in one file. What it has acknowledged survives ``kill -9``; one process at a time may open it.
+    """The store in one file. What it has acknowledged survives ``kill -9``; one process at a time may write it.
 
     Args:
         path: the file, made with its folder when missing.
+        read_only: read it, while another process serves it or none does; nothing is written, locked or made, and every
+            change raises AccessDeniedError.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, read_only: bool = False) -> None:
         if not path or path == MEMORY:
             raise ConfigError(
                 f"store.path is {path!r}: give a file, or use agl.store.sqlite.InMemoryLightningStore"
             )
-        super().__init__(path)
+        super().__init__(path, read_only=read_only)
 
 
 class InMemoryLightningStore(SqliteStore):

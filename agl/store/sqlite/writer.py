@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from agl.errors import InvalidRequestError, StoreError, StoreUnavailableError
+from agl.errors import StoreError, StoreUnavailableError
+from agl.store.sqlite.failures import store_error
 
 T = TypeVar("T")
 MAX_BATCH = 1024
@@ -233,6 +234,7 @@ def _checked(transaction: Transaction, operation: Operation[Any]) -> Any:
     try:
         return operation(transaction)
     except REFUSALS as error:
+        _require_transaction(transaction, error)
         return store_error(error) if transaction.db.total_changes == before else _DIRTY
 
 
@@ -240,26 +242,20 @@ def _guarded(transaction: Transaction, operation: Operation[Any]) -> Any:
     arrived, finished = len(transaction.arrived), len(transaction.finished)
     transaction.db.execute("SAVEPOINT operation")
     try:
-        return operation(transaction)
+        result = operation(transaction)
     except REFUSALS as error:
+        _require_transaction(transaction, error)
         transaction.db.execute("ROLLBACK TO operation")
         del transaction.arrived[arrived:], transaction.finished[finished:]
-        return store_error(error)
-    finally:
-        transaction.db.execute("RELEASE operation")
+        result = store_error(error)
+    transaction.db.execute("RELEASE operation")
+    return result
 
 
-def store_error(error: Exception) -> Exception:
-    """Return the error a caller sees: SQLite's own as StoreError, a number too large for it as InvalidRequestError."""
-    wrapped: StoreError
-    if isinstance(error, OverflowError):
-        wrapped = InvalidRequestError(f"a number is too large for the store (64 bits): {error}")
-    elif isinstance(error, sqlite3.Error):
-        wrapped = StoreError(f"the store's database refused: {error}")
-    else:
-        return error
-    wrapped.__cause__ = error
-    return wrapped
+def _require_transaction(transaction: Transaction, error: Exception) -> None:
+    """Fail the whole batch where SQLite has rolled it back, as it does when the disk is full."""
+    if not transaction.db.in_transaction:
+        raise error
 
 
 def _first_deadline(db: sqlite3.Connection) -> float | None:

@@ -1,0 +1,34 @@
+"""What SQLite refuses, in words for the caller: whether to try again, and what to do about it."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from agl.errors import InvalidRequestError, StoreError, StoreUnavailableError
+
+ADVICE = {
+    sqlite3.SQLITE_FULL: "the disk is full: nothing of this call is stored; make room, then repeat it",
+    sqlite3.SQLITE_IOERR: "the disk failed, or its limit or quota is reached: nothing of this call is stored",
+    sqlite3.SQLITE_READONLY: "the file cannot be written any more: nothing of this call is stored",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened any more",
+    sqlite3.SQLITE_BUSY: "another process holds the file: nothing of this call is stored",
+}
+"""By SQLite's primary result code (https://www.sqlite.org/rescode.html): what may be repeated once it is mended."""
+PRIMARY = 0xFF
+
+
+def store_error(error: Exception) -> Exception:
+    """Return the error a caller sees: SQLite's own in words, a number too large for it as InvalidRequestError."""
+    wrapped: StoreError
+    if isinstance(error, OverflowError):
+        wrapped = InvalidRequestError(f"a number is too large for the store (64 bits): {error}")
+    elif isinstance(error, sqlite3.Error):
+        advice = ADVICE.get(getattr(error, "sqlite_errorcode", 0) & PRIMARY)
+        if advice is None:
+            wrapped = StoreError(f"the store's database refused: {error}")
+        else:
+            wrapped = StoreUnavailableError(f"{advice} ({error})")
+    else:
+        return error
+    wrapped.__cause__ = error
+    return wrapped
