@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 import store_sharers
-from mongo_server import mongo_server
 from store_servers import ForkedServer, zygote
 from store_workers import at_once, request_of, span_of
 
-from agl.store.base import LightningStore
 from agl.store.client import LightningStoreClient
-from agl.store.mongo import MongoLightningStore
 from agl.store.paging import iter_rollouts, iter_spans
 from agl.types import RolloutQuery, RolloutRequest, SpanQuery
 
@@ -77,35 +74,16 @@ async def read_spans(store: LightningStoreClient, finished: asyncio.Event) -> di
             return seen
 
 
-async def test_eight_processes_share_a_served_queue_without_a_double_hand_out(url: str) -> None:
+async def test_eight_processes_share_a_queue_without_a_double_hand_out(url: str) -> None:
     async with LightningStoreClient(url) as store:
-        await check_shared_claims(store, url, rollouts=2000, callers=4)
-
-
-async def test_eight_processes_share_a_mongo_queue_without_a_double_hand_out() -> None:
-    server = mongo_server()
-    server.clear(prefix="claims_")
-    url = server.url.replace("maxPoolSize=4", "maxPoolSize=2")  # the server has connections for all of them
-    async with MongoLightningStore(url, prefix="claims_", journal=False) as store:
-        await check_shared_claims(store, url, rollouts=80, callers=2, prefix="claims_")
-
-
-async def check_shared_claims(
-    store: LightningStore, url: str, *, rollouts: int, callers: int, prefix: str = ""
-) -> None:
-    """Let eight processes empty a queue: each rollout is claimed once, and none is left over."""
-    enqueued = await store.enqueue_many_rollouts([RolloutRequest(task=number) for number in range(rollouts)])
-    done = await at_once("claim", url, processes=8, callers=callers, prefix=prefix)
-    claimed = [tuple(one) for process in done for one in process]
-    assert sorted(rollout_id for rollout_id, _ in claimed) == sorted(one.rollout_id for one in enqueued)
-    assert len({attempt_id for _, attempt_id in claimed}) == rollouts
-    statistics = await store.statistics()
-    assert {status: count for status, count in statistics["rollouts"].items() if count} == {
-        "succeeded": rollouts
-    }
-    assert {status: count for status, count in statistics["attempts"].items() if count} == {
-        "succeeded": rollouts
-    }
+        rollouts = await store.enqueue_many_rollouts([RolloutRequest(task=number) for number in range(2000)])
+        done = await at_once("claim", url, processes=8, callers=4)
+        claimed = [tuple(one) for process in done for one in process]
+        assert sorted(rollout_id for rollout_id, _ in claimed) == sorted(one.rollout_id for one in rollouts)
+        assert len({attempt_id for _, attempt_id in claimed}) == 2000
+        statistics = await store.statistics()
+        for what in ("rollouts", "attempts"):
+            assert {key: count for key, count in statistics[what].items() if count} == {"succeeded": 2000}
 
 
 async def test_loops_threads_and_forked_children_share_one_client(url: str) -> None:

@@ -1,4 +1,4 @@
-"""Forks processes that use one store at the same time; all begin together, each prints what it did as a line of JSON.
+"""Forks processes that use one served store at the same time; all begin together, each prints what it did as a line of JSON.
 
 Run as a program: the argument is ``{"role", "url", "processes", ...}``, the rest being what the role takes.
 """
@@ -14,19 +14,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from agl.store.base import LightningStore
 from agl.store.client import LightningStoreClient
-from agl.store.mongo import MongoLightningStore
 from agl.types import RolloutRequest, Span
 
 KIBIBYTE = 1024
-
-
-def store_at(url: str, prefix: str) -> LightningStore:
-    """Return the store behind a URL: a database of MongoDB's, or a server's."""
-    if url.startswith("mongodb:"):
-        return MongoLightningStore(url, prefix=prefix, journal=False)  # as the test server wants it
-    return LightningStoreClient(url)
 
 
 def text_of(worker: int, number: int) -> str:
@@ -50,7 +41,7 @@ def request_of(worker: int, number: int) -> RolloutRequest:
     return RolloutRequest(task=text_of(worker, number), rollout_id=f"ro-{worker}-{number}")
 
 
-async def write(store: LightningStore, worker: int, *, writes: int) -> int:
+async def write(store: LightningStoreClient, worker: int, *, writes: int) -> int:
     """Write spans and rollouts of 20 KB by turns; return how many were acknowledged."""
     done = 0
     for number in range(writes):
@@ -63,7 +54,7 @@ async def write(store: LightningStore, worker: int, *, writes: int) -> int:
     return done
 
 
-async def claim(store: LightningStore, worker: int, *, callers: int) -> list[tuple[str, str]]:
+async def claim(store: LightningStoreClient, worker: int, *, callers: int) -> list[tuple[str, str]]:
     """Claim until the queue is empty, with several callers; return rollouts and attempts."""
     rng = random.Random(worker)
     claimed: list[tuple[str, str]] = []
@@ -83,11 +74,11 @@ async def claim(store: LightningStore, worker: int, *, callers: int) -> list[tup
 ROLES = {"write": write, "claim": claim}
 
 
-def run(role: str, url: str, worker: int, start: int, *, prefix: str = "", **options: Any) -> Any:
+def run(role: str, url: str, worker: int, start: int, **options: Any) -> Any:
     """Wait for the common start, do the work and return what it was."""
 
     async def work() -> Any:
-        async with store_at(url, prefix) as store:
+        async with LightningStoreClient(url) as store:
             os.write(1, b"ready\n")
             await asyncio.to_thread(os.read, start, 1)  # ends when the parent lets go of the pipe
             return await ROLES[role](store, worker, **options)
