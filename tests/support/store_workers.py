@@ -1,4 +1,4 @@
-"""Forks processes that use one served store at the same time; all begin together, each prints what it did as a line of JSON.
+"""Forks processes that use one served store at the same time; all begin together, each says what it did.
 
 Run as a program: the argument is ``{"role", "url", "processes", ...}``, the rest being what the role takes.
 """
