@@ -179,9 +179,9 @@ async def test_a_request_over_the_limits_is_too_large() -> None:
             await exporter.send(gzip.compress(b"x" * 100_000), content_encoding="gzip")
         ).status_code == 413
     async with exporting() as exporter:
-        answer = await exporter.send(json_spans(*range(1, 50_002)), JSON)
+        answer = await exporter.send(json_spans(*range(1, 100_002)), JSON)
         assert answer.status_code == 413
-        assert "more than 50,000 spans" in answer.json()["message"]
+        assert "more than 100,000 spans" in answer.json()["message"]
         assert await exporter.kept() == []
 
 
