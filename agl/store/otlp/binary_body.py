@@ -12,7 +12,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from agl.store.otlp.protobuf_fields import count_values, embedded
+from agl.store.otlp.protobuf_fields import FieldWalk
 from agl.store.otlp.reading import (
     MalformedRequestError,
     Source,
@@ -33,41 +33,48 @@ def read_binary(body: bytes, reading: SpanReading) -> None:
 
     Raises:
         MalformedRequestError: the body is no ExportTraceServiceRequest.
+        LargeRequestError: it holds too much.
     """
+    walk = FieldWalk()
     try:
-        for resource_spans in embedded(memoryview(body), 1):
-            _read_resource_spans(resource_spans, reading)
+        for resource_spans in walk.embedded(memoryview(body), 1):
+            reading.expect(1)
+            _read_resource_spans(resource_spans, walk, reading)
     except (DecodeError, MalformedRequestError) as error:
         raise MalformedRequestError(f"the body is no ExportTraceServiceRequest: {error}") from error
 
 
-def _read_resource_spans(data: memoryview, reading: SpanReading) -> None:
+def _read_resource_spans(data: memoryview, walk: FieldWalk, reading: SpanReading) -> None:
     resource = Resource()
-    for part in embedded(data, 1):
-        _check_size(part, "resource", reading)
+    for part in walk.embedded(data, 1):
+        _check_size(part, "resource", walk, reading)
         resource.MergeFromString(bytes(part))
+    reading.count_values(len(resource.attributes))
     source = reading.source(
         extended(_attributes(resource.attributes), dropped=resource.dropped_attributes_count)
     )
-    for scope_spans in embedded(data, 2):
+    for scope_spans in walk.embedded(data, 2):
+        reading.expect(1)
         scope = InstrumentationScope()
-        for part in embedded(scope_spans, 1):
-            _check_size(part, "scope", reading)
+        for part in walk.embedded(scope_spans, 1):
+            _check_size(part, "scope", walk, reading)
             scope.MergeFromString(bytes(part))
+        reading.count_values(len(scope.attributes))
         attributes = extended(_attributes(scope.attributes), dropped=scope.dropped_attributes_count)
         scoped = replace(source, scope=scope_attributes(scope.name, scope.version, attributes))
-        for span in embedded(scope_spans, 2):
+        for span in walk.embedded(scope_spans, 2):
             reading.expect(1)
-            _check_size(span, "span", reading)
+            _check_size(span, "span", walk, reading)
             _read_span(trace_pb2.Span.FromString(bytes(span)), scoped, reading)
 
 
-def _check_size(data: memoryview, what: str, reading: SpanReading) -> None:
+def _check_size(data: memoryview, what: str, walk: FieldWalk, reading: SpanReading) -> None:
     if len(data) > _LARGE_BYTES:
-        reading.check_values(count_values(data, what, reading.max_values))
+        reading.require_values(walk.count_values(data, what))
 
 
 def _read_span(span: trace_pb2.Span, source: Source, reading: SpanReading) -> None:
+    reading.count_values(len(span.attributes) + len(span.events) + len(span.links))
     reading.add(
         source,
         trace_id=span.trace_id.hex(),

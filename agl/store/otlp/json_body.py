@@ -44,15 +44,18 @@ def read_json(body: bytes, reading: SpanReading) -> None:
 
     Raises:
         MalformedRequestError: the body is no ExportTraceServiceRequest.
+        LargeRequestError: it holds too much.
     """
     try:
         request = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise MalformedRequestError(f"the body is not JSON: {error}") from error
     for resource_spans in _messages(_message(request, "the body"), "resourceSpans"):
+        reading.expect(1)
         resource = _message(resource_spans.get("resource"), "resource")
         source = reading.source(_extended_attributes(resource))
         for scope_spans in _messages(resource_spans, "scopeSpans"):
+            reading.expect(1)
             scope = _message(scope_spans.get("scope"), "scope")
             kept = scope_attributes(
                 _text(scope, "name"), _text(scope, "version"), _extended_attributes(scope)
@@ -66,6 +69,7 @@ def read_json(body: bytes, reading: SpanReading) -> None:
 
 def _read_span(span: Message, source: Source, reading: SpanReading) -> None:
     status = _message(span.get("status"), "status")
+    reading.count_values(sum(len(_messages(span, name)) for name in ("attributes", "events", "links")))
     reading.add(
         source,
         trace_id=_hex(span, "traceId"),

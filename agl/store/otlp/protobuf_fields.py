@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from agl.store.otlp.reading import MalformedRequestError
+from agl.store.otlp.reading import LargeRequestError, MalformedRequestError
 
 # Wire types.
 _VARINT, _BYTES, _FIXED32 = 0, 2, 5
@@ -33,54 +33,61 @@ _INSIDE: Mapping[str, Mapping[int, str]] = MappingProxyType(
 )
 
 
-def embedded(data: memoryview, number: int) -> Iterator[memoryview]:
-    """Yield each embedded message with this field number, in order.
+class FieldWalk:
+    """Walks the messages of one request, and refuses it when it has more fields than any honest one."""
 
-    Raises:
-        MalformedRequestError: the data is no protobuf message.
-    """
-    for found, start, end in _fields(data, 0, len(data)):
-        if found == number:
-            yield data[start:end]
+    def __init__(self, *, max_fields: int = 2_000_000) -> None:
+        self._max_fields = max_fields
+        self._num_fields = 0
 
+    def embedded(self, data: memoryview, number: int) -> Iterator[memoryview]:
+        """Yield each embedded message with this field number, in order.
 
-def count_values(data: memoryview, message: str, limit: int) -> int:
-    """Return how many attributes, values, events and links a message holds at any depth; stops once above ``limit``."""
-    counted = 0
-    open_parts = [(message, 0, len(data))]
-    while open_parts:
-        kind, start, end = open_parts.pop()
-        inside = _INSIDE[kind]
-        for number, first, last in _fields(data, start, end):
-            part = inside.get(number)
-            if part is not None:
-                counted += 1
-                if counted > limit:
-                    return counted
-                open_parts.append((part, first, last))
-    return counted
+        Raises:
+            MalformedRequestError: the data is no protobuf message.
+            LargeRequestError: too many fields.
+        """
+        for found, start, end in self._fields(data, 0, len(data)):
+            if found == number:
+                yield data[start:end]
 
+    def count_values(self, data: memoryview, message: str) -> int:
+        """Return how many attributes, values, events and links a message holds, at any depth. Raises as above."""
+        counted = 0
+        open_parts = [(message, 0, len(data))]
+        while open_parts:
+            kind, start, end = open_parts.pop()
+            inside = _INSIDE[kind]
+            for number, first, last in self._fields(data, start, end):
+                part = inside.get(number)
+                if part is not None:
+                    counted += 1
+                    open_parts.append((part, first, last))
+        return counted
 
-def _fields(data: memoryview, position: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number, start and end of each length-delimited field."""
-    groups = 0
-    while position < end:
-        tag, position = _varint(data, position, end)
-        wire = tag & 7
-        if wire == _BYTES:
-            length, position = _varint(data, position, end)
-            if not groups and length <= end - position:
-                yield tag >> 3, position, position + length
-            position += length
-        elif wire == _VARINT:
-            _, position = _varint(data, position, end)
-        else:
-            position += _FIXED.get(wire, 0)
-            groups += _GROUPS.get(wire, 0)
-            if wire > _FIXED32 or not 0 <= groups <= _MAX_GROUPS:
-                raise MalformedRequestError(f"wire type {wire} at byte {position}")
-    if position != end or groups:
-        raise MalformedRequestError(f"it ends within a field, at byte {end}")
+    def _fields(self, data: memoryview, position: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Yield number, start and end of each length-delimited field."""
+        groups = 0
+        while position < end:
+            self._num_fields += 1
+            if self._num_fields > self._max_fields:
+                raise LargeRequestError(f"more than {self._max_fields:,} fields: send smaller batches")
+            tag, position = _varint(data, position, end)
+            wire = tag & 7
+            if wire == _BYTES:
+                length, position = _varint(data, position, end)
+                if not groups and length <= end - position:
+                    yield tag >> 3, position, position + length
+                position += length
+            elif wire == _VARINT:
+                _, position = _varint(data, position, end)
+            else:
+                position += _FIXED.get(wire, 0)
+                groups += _GROUPS.get(wire, 0)
+                if wire > _FIXED32 or not 0 <= groups <= _MAX_GROUPS:
+                    raise MalformedRequestError(f"wire type {wire} at byte {position}")
+        if position != end or groups:
+            raise MalformedRequestError(f"it ends within a field, at byte {end}")
 
 
 def _varint(data: memoryview, position: int, end: int) -> tuple[int, int]:

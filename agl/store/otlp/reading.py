@@ -9,8 +9,8 @@ from typing import cast
 from agl.store.otlp.owner import NOBODY, Owner, UnreadableOwnerError, take_owner
 from agl.types import Json, Span, SpanEvent, SpanKind, SpanLink, SpanStatus, SpanStatusCode
 
-_MAX_SPANS = 50_000
-"""Spans in one request: a hundred times what exporters send, six times a collector's batch of 8,192."""
+_MAX_PARTS = 100_000
+"""Spans, scopes and resources in one request. Exporters send 512 spans; a collector's batch has 8,192."""
 _MAX_VALUES = 1_000_000
 """Attributes, with what is inside of them, in one request: about 200 bytes each in memory, of few bytes sent."""
 MAX_DEPTH = 32
@@ -62,9 +62,9 @@ class SpanReading:
     spans: list[Span] = field(default_factory=list[Span])
     rejected: Counter[str] = field(default_factory=Counter[str])
     """Reasons, and of how many spans."""
-    max_spans: int = _MAX_SPANS
+    max_parts: int = _MAX_PARTS
     max_values: int = _MAX_VALUES
-    _num_read: int = 0
+    _num_parts: int = 0
     _num_values: int = 0
 
     def source(self, resource: dict[str, Json]) -> Source:
@@ -92,9 +92,10 @@ class SpanReading:
         end_time_ns: int,
     ) -> None:
         """Keep a span, or count why not. Ids are lower-case hex of any length, empty where there is none."""
-        self._count_values(attributes)
+        self._count_inside(attributes)
         for part in (*events, *links):
-            self._count_values(part.attributes)
+            self.count_values(len(part.attributes))
+            self._count_inside(part.attributes)
         try:
             _check(trace_id, span_id, parent_id, max(start_time_ns, end_time_ns))
             named, sequence_id = _named(attributes)
@@ -127,26 +128,29 @@ class SpanReading:
         self.rejected[reason] += 1
 
     def expect(self, more: int) -> None:
-        """Count spans about to be read; refuse a request with more of them than any exporter sends."""
-        self._num_read += more
-        if self._num_read > self.max_spans:
+        """Count resources, scopes or spans about to be read; refuse a request with too many."""
+        self._num_parts += more
+        if self._num_parts > self.max_parts:
             raise LargeRequestError(
-                f"more than {self.max_spans:,} spans in one request: send smaller batches"
+                f"more than {self.max_parts:,} spans, scopes and resources in one request: send smaller batches"
             )
 
-    def check_values(self, number: int) -> None:
-        """Refuse a request with more attributes than any exporter sends."""
+    def count_values(self, more: int) -> None:
+        """Count attributes, or what is inside of them; refuse a request with too many."""
+        self._num_values += more
+        self.require_values(self._num_values)
+
+    def require_values(self, number: int) -> None:
+        """Refuse a request with so many attributes."""
         if number > self.max_values:
             raise LargeRequestError(
                 f"more than {self.max_values:,} attributes in one request: send smaller batches"
             )
 
-    def _count_values(self, attributes: dict[str, Json]) -> None:
-        self._num_values += len(attributes) + 1
+    def _count_inside(self, attributes: dict[str, Json]) -> None:
         for value in attributes.values():
             if isinstance(value, list | dict):
-                self._num_values += _num_inside(cast("list[Json]", value))
-        self.check_values(self._num_values)
+                self.count_values(_num_inside(cast("list[Json]", value)))
 
     def _owner(self, named: Owner, source: Source) -> Owner:
         if source.refusal is not None:

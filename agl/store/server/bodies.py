@@ -34,6 +34,12 @@ _MAX_PARAMETERS = 1000
 _ID_MESSAGE = (
     "an id has 1 to 200 characters, no slash, backslash, space or control character, and not dots alone"
 )
+_MAX_DECODED_BYTES = 96 * 1024 * 1024
+"""Of the structure of one body, which is held twice while it is checked."""
+_VALUE_BYTES = ((b"{", 232), (b"[", 64), (b",", 32))
+"""What a body's structure takes once it is decoded, in CPython 3.11: a dict with an entry, a list, a place with a
+value. A body of three bytes a value would take twenty times its size.
+"""
 _LONG_BYTES = 512 * 1024  # a longer list is decoded in turns,
 _MANY = 64  # so many records at once
 _SHORT_QUERY = (
@@ -193,6 +199,7 @@ async def decoded(data: bytes, body: Body) -> Any:
         if body.required:
             raise RefusedError("bad_request", "the body is empty: send JSON")
         data = b"{}"
+    require_few_values(data)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -207,6 +214,21 @@ async def decoded(data: bytes, body: Body) -> Any:
         return adapter.validate_json(data, strict=True)
     except ValidationError as error:
         raise RefusedError("invalid", fields_message(error)) from error
+
+
+def require_few_values(data: bytes) -> None:
+    """Check that JSON, once decoded, takes memory in proportion to a body of its size.
+
+    What stands within text is not structure; of JSON within text most is left out, because a backslash follows.
+
+    Raises:
+        RefusedError: it holds too many values.
+    """
+    if len(data) < _LONG_BYTES:
+        return
+    num_bytes = sum((data.count(sign) - data.count(sign + b"\\")) * size for sign, size in _VALUE_BYTES)
+    if num_bytes > _MAX_DECODED_BYTES:
+        raise RefusedError("too_large", "the body holds too many values for one request; send it in parts")
 
 
 async def _decoded_list(values: list[Any], adapter: TypeAdapter[Any]) -> list[Any]:

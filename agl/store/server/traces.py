@@ -13,6 +13,7 @@ from agl.store.otlp.ingestion import store_spans
 from agl.store.otlp.json_body import read_json
 from agl.store.otlp.owner import Owner, UnreadableOwnerError, owner_from_headers
 from agl.store.otlp.reading import LargeRequestError, MalformedRequestError, SpanReading
+from agl.store.server.bodies import require_few_values
 from agl.store.server.operation import JSON, Answer, Body, Call, Headers, Operation
 from agl.store.server.refusal import RefusedError
 from agl.types.record import Record
@@ -64,6 +65,8 @@ async def _export(call: Call) -> Answer:
         )
         reading = SpanReading(named=named, allowed=None if call.attempt is None else Owner(*call.attempt))
         read = read_binary if call.media_type == PROTOBUF else read_json
+        if call.media_type == JSON:
+            require_few_values(body)
         if len(body) > _THREAD_BYTES:
             await asyncio.to_thread(read, body, reading)
         else:

@@ -4,12 +4,12 @@ import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
-from agl.store.otlp.protobuf_fields import count_values, embedded
-from agl.store.otlp.reading import MalformedRequestError
+from agl.store.otlp.protobuf_fields import FieldWalk
+from agl.store.otlp.reading import LargeRequestError, MalformedRequestError
 
 
 def fields(data: bytes, number: int) -> list[bytes]:
-    return [bytes(part) for part in embedded(memoryview(data), number)]
+    return [bytes(part) for part in FieldWalk().embedded(memoryview(data), number)]
 
 
 def test_embedded_messages_come_in_order() -> None:
@@ -59,5 +59,13 @@ def test_values_are_counted_at_any_depth() -> None:
         links=[Span.Link(attributes=[KeyValue()])],
     )
     # the attribute 1, its value 1, the array 1, its items 2, the map 1, its pair 1 and value 1; event 2; link 2
-    assert count_values(memoryview(span.SerializeToString()), "span", 100) == 12
-    assert count_values(memoryview(span.SerializeToString()), "span", 3) == 4
+    assert FieldWalk().count_values(memoryview(span.SerializeToString()), "span") == 12
+
+
+def test_too_many_fields_are_refused_wherever_they_are() -> None:
+    walk = FieldWalk(max_fields=5)
+    data = memoryview(b"\x08\x00\x12\x02\x08\x00")
+    (inside,) = walk.embedded(data, 2)
+    assert list(walk.embedded(inside, 2)) == []
+    with pytest.raises(LargeRequestError, match="more than 5 fields"):
+        list(walk.embedded(memoryview(b"\x08\x00" * 3), 2))

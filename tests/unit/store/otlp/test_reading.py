@@ -107,21 +107,18 @@ def test_all_spans_of_a_resource_that_cannot_be_attributed_are_rejected() -> Non
 
 
 def test_too_many_spans_are_refused() -> None:
-    reading = SpanReading(max_spans=2)
+    reading = SpanReading(max_parts=2)
     reading.expect(2)
-    with pytest.raises(LargeRequestError, match="more than 2 spans"):
+    with pytest.raises(LargeRequestError, match="more than 2 spans, scopes and resources"):
         reading.expect(1)
 
 
 def test_too_many_values_are_refused_wherever_they_are() -> None:
-    inside = {"a": [1, {"b": 2}]}
-    add(SpanReading(max_values=9), attributes={"x": 1, "y": inside})  # span 1, x, y, a, two items, b: 7
+    inside = {"a": [1, {"b": 2}]}  # a, two items, b: 4
+    reading = SpanReading(max_values=9)
+    add(reading, attributes={"x": 1, "y": inside})
     with pytest.raises(LargeRequestError, match="more than 9 attributes"):
-        add(
-            SpanReading(max_values=9),
-            attributes={"x": 1, "y": inside},
-            events=(event_of("e", 1, {"c": [1]}),),
-        )
+        add(reading, events=(event_of("e", 1, {"c": [1], "d": inside}),))  # c, its item, d, its 4: 7
 
 
 def test_a_scope_becomes_attributes_that_the_spans_own_override() -> None:
