@@ -29,6 +29,7 @@ from agl.store.waiting import Arrivals, Finishes
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Connect = Callable[..., AsyncMongoClient[Document]]
 FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 1.0
 _CODEC: CodecOptions[Document] = CodecOptions(document_class=dict[str, Any], tz_aware=True)
@@ -55,6 +56,7 @@ class Access:
         clock: Unix seconds; None is the database's clock.
         new_id: makes an id of a given prefix.
         look: ends what is overdue at a time, and returns the next deadline.
+        connect: makes the driver's client of a URL and options.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Access:
         clock: Callable[[], float] | None,
         new_id: Callable[[str], str],
         look: Callable[[Access, float], Awaitable[float]],
+        connect: Connect,
     ) -> None:
         self._url = url
         self.location = location
@@ -78,6 +81,7 @@ class Access:
         self._journal = journal
         self._given_clock = clock
         self.new_id = new_id
+        self._connect = connect
         self._client: AsyncMongoClient[Document] | None = None
         self._collections: dict[str, Collection] = {}
         self._offset = 0.0
@@ -106,7 +110,7 @@ class Access:
         milliseconds = int(self.timeout_seconds * 1000)
         options: dict[str, Any] = {"journal": True} if self._journal else {}
         try:
-            client: AsyncMongoClient[Document] = AsyncMongoClient(
+            client = self._connect(
                 self._url, serverSelectionTimeoutMS=milliseconds, appname="agl", tz_aware=True, **options
             )
         except (PyMongoError, ValueError, TypeError) as error:

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from pymongo import AsyncMongoClient
+
 from agl.store.base import LightningStore
 from agl.store.mongo import batches, keeping, runs
-from agl.store.mongo.access import Access, random_id
+from agl.store.mongo.access import Access, Connect, random_id
 from agl.store.mongo.location import check_settings, location_of
 from agl.store.mongo.queue import MongoQueue
 from agl.store.mongo.records import MongoRecords
@@ -27,6 +29,7 @@ class MongoStore(MongoQueue, MongoRecords, MongoRetention, LightningStore):
         journal: acknowledge a write only when it is in the server's journal.
         clock: Unix seconds; None is the database's clock.
         new_id: makes an id of a given prefix.
+        connect: makes the driver's client of a URL and options.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class MongoStore(MongoQueue, MongoRecords, MongoRetention, LightningStore):
         journal: bool = True,
         clock: Callable[[], float] | None = None,
         new_id: Callable[[str], str] = random_id,
+        connect: Connect = AsyncMongoClient,
     ) -> None:
         check_settings(url, database=database, prefix=prefix, timeout_seconds=timeout_seconds)
         self._access = Access(
@@ -51,6 +55,7 @@ class MongoStore(MongoQueue, MongoRecords, MongoRetention, LightningStore):
             clock=clock,
             new_id=new_id,
             look=keeping.look,
+            connect=connect,
         )
         self._server_id = random_id("server")
         self._beside: list[asyncio.Task[None]] = []
