@@ -118,8 +118,8 @@ class ScriptedStore:
 class Line(asyncio.Transport):
     """One connection's transport."""
 
-    def __init__(self, store: ScriptedStore, protocol: asyncio.Protocol) -> None:
-        super().__init__()
+    def __init__(self, store: ScriptedStore, protocol: asyncio.Protocol, **extra: object) -> None:
+        super().__init__(extra)
         self.store = store
         self.protocol = protocol
         self._received = b""

@@ -64,6 +64,15 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self.open = True
 
+    @property
+    def talks_to_itself(self) -> bool:
+        """Whether both ends are this one: TCP can connect a port to itself while nobody listens there."""
+        if self._transport is None:
+            return False
+        here: object = self._transport.get_extra_info("sockname")
+        there: object = self._transport.get_extra_info("peername")
+        return here is not None and here == there
+
     def data_received(self, data: bytes) -> None:
         """A part of an answer has come."""
         waiting = self._waiting
@@ -218,4 +227,8 @@ class Connections:
             for connection in made:
                 connection.abort()
             raise
-        return made[-1]
+        (connection,) = made
+        if connection.talks_to_itself:
+            connection.abort()
+            raise NotSentError("nobody listens there")
+        return connection

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import agl
-from agl.errors import ConfigError
 from agl.store import wire
 from agl.store.client.address import Address
+from agl.store.tokens import require_token
 
 GZIP_BYTES = 16 * 1024
 """Bodies from this size on are compressed, except over loopback: gzip at level 1 takes 6 to 10 ms a megabyte of JSON
@@ -24,8 +24,7 @@ class Heads:
     """
 
     def __init__(self, address: Address, *, token: str | None) -> None:
-        if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
-            raise ConfigError("store.token is not a token: ASCII letters, digits and signs, without spaces")
+        require_token(token, "store.token")
         self._prefix = address.prefix
         self._compress = not address.is_loopback
         self._has_token = token is not None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
-from scripted_store import BREAKS, Asked, Reply, ScriptedStore
+from scripted_store import BREAKS, Asked, Line, Reply, ScriptedStore
 
 from agl.store.client import connections
 from agl.store.client.connections import (
@@ -112,6 +113,16 @@ async def test_no_connection_is_nothing_sent(server: ScriptedStore) -> None:
     server.down = True
     with pytest.raises(NotSentError, match="nobody listens"):
         await ask(opened(server))
+
+
+async def test_a_port_that_is_connected_to_itself_is_no_server(server: ScriptedStore) -> None:
+    async def dial(factory: Callable[[], asyncio.Protocol]) -> None:
+        address = ("127.0.0.1", 40001)
+        line = Line(server, factory(), sockname=address, peername=address)
+        line.protocol.connection_made(line)
+
+    with pytest.raises(NotSentError, match="nobody listens"):
+        await ask(Connections(dial, FastParser))
 
 
 async def test_an_answer_that_does_not_come_in_time_is_lost_and_its_connection_too(
