@@ -178,6 +178,8 @@ class Access:
     def _open(self) -> sqlite3.Connection:
         if self.path == MEMORY:
             return open_database(self.path, now=self.clock())
+        if Path(self.path).is_dir():
+            raise StoreError(f"{self.path} is a folder: give the file in it")
         ownership = Ownership(self.path)
         try:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)

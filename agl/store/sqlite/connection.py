@@ -98,9 +98,12 @@ def open_database(path: str, *, now: float) -> sqlite3.Connection:
     nothing of it; a power cut may lose the last commits and never corrupts (https://www.sqlite.org/wal.html).
 
     Raises:
-        StoreError: the file is not a store of ours, or one of a newer version.
+        StoreError: the file is not a store of ours, or one of a newer version, or cannot be opened.
     """
-    db = connect(path)
+    try:
+        db = connect(path)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be opened as a store: {error}") from error
     try:
         require_ours(db, path)
         if db.execute("PRAGMA user_version").fetchone()[0] == 0:

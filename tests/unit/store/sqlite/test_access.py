@@ -46,3 +46,10 @@ async def test_a_store_that_fails_to_open_leaves_the_file_free(tmp_path: Path) -
     path.unlink()
     await access.open()
     await access.close()
+
+
+async def test_a_folder_is_no_store_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreError, match="is a folder"):
+        await Access(str(tmp_path / "folder"), clock=lambda: 1.0, new_id=random_id).open()
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

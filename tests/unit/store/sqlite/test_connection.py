@@ -96,6 +96,11 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
     db.close()
 
 
+def test_what_sqlite_cannot_open_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=f"{tmp_path} cannot be opened as a store"):
+        open_database(str(tmp_path), now=1.0)
+
+
 def test_the_size_is_that_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     db = open_database(str(path), now=1.0)
