@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agl.store.sqlite import InMemoryLightningStore
+from agl.store.sqlite import InMemoryLightningStore, SqliteLightningStore
 from agl.store.sqlite.blobs import LONG
 from agl.store.sqlite.span_texts import span_texts
-from agl.types import Span, SpanEvent, SpanQuery
+from agl.types import RolloutQuery, RolloutRequest, Span, SpanEvent, SpanQuery
 from agl.types.packing import packed_floats, packed_ids
 
 KEY = st.sampled_from(["agl.prompt_token_ids", "agl.response_logprobs.1", "text", "\x7f"])
@@ -97,8 +98,6 @@ async def test_rejected_spans_leave_no_long_text() -> None:
 
 
 async def test_rollouts_and_resources_share_the_long_texts_of_spans() -> None:
-    from agl.types import RolloutQuery, RolloutRequest
-
     prompt = " ".join(str(random.Random(4).random()) for _ in range(100))
     task = {"messages": [{"role": "system", "content": prompt}], "odd": "\x7f0"}
     async with InMemoryLightningStore() as store:
@@ -132,3 +131,75 @@ async def test_rollouts_and_resources_share_the_long_texts_of_spans() -> None:
             lambda db: db.execute("SELECT uses FROM blob ORDER BY uses").fetchall()
         )
         assert uses == [(1,), (3,)]
+
+
+def recorded_call(number: int, rng: random.Random, *, num_prompt: int, num_response: int) -> Span:
+    """What the proxy records of a call, with text of 4 to 5 characters a token, which compresses as words do."""
+    words = [f"{rng.getrandbits(20):x}" for _ in range(1000)]
+
+    def text(num_tokens: int) -> str:
+        return " ".join(rng.choices(words, k=num_tokens * 3 // 4))
+
+    asked = [{"role": "system", "content": "Answer briefly."}, {"role": "user", "content": text(num_prompt)}]
+    return Span(
+        span_id=f"{rng.getrandbits(64):016x}",
+        trace_id=f"{rng.getrandbits(128):032x}",
+        name="chat policy",
+        kind="client",
+        start_time_ns=1_700_000_000_000_000_000 + number,
+        end_time_ns=1_700_000_001_000_000_000 + number,
+        attributes={
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "openai",
+            "gen_ai.request.model": "policy",
+            "gen_ai.request.temperature": 1.0,
+            "gen_ai.input.messages": orjson.dumps(asked).decode(),
+            "gen_ai.output.messages": orjson.dumps(
+                [{"role": "assistant", "content": text(num_response)}]
+            ).decode(),
+            "gen_ai.response.finish_reasons": ["stop"],
+            "gen_ai.usage.input_tokens": num_prompt,
+            "gen_ai.usage.output_tokens": num_response,
+            "agl.latency_seconds": rng.random(),
+            "agl.policy_version": number,
+            "agl.prompt_token_ids": packed_ids(rng.choices(range(151_000), k=num_prompt)),
+            "agl.response_token_ids": packed_ids(rng.choices(range(151_000), k=num_response)),
+            "agl.response_logprobs": packed_floats([-rng.expovariate(2) for _ in range(num_response)]),
+        },
+    )
+
+
+async def file_bytes(path: Path, spans: list[Span]) -> int:
+    """The size of a store's file with these spans, all of one attempt."""
+    async with SqliteLightningStore(str(path)) as store:
+        held = await store.start_rollout(RolloutRequest(task=1, run_id="run"))
+        for span in spans:
+            await store.add_otel_span(held.rollout.rollout_id, held.attempt.attempt_id, span)
+    return path.stat().st_size
+
+
+async def test_a_recorded_call_takes_under_10_bytes_a_token_all_included(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    spans = [recorded_call(number, rng, num_prompt=1000, num_response=300) for number in range(100)]
+    empty = await file_bytes(tmp_path / "empty", [])
+    growth = await file_bytes(tmp_path / "calls", spans) - empty
+    assert growth / (100 * 1300) < 10  # messages, row and indexes too
+
+
+async def test_the_tokens_of_a_short_call_take_under_10_bytes_each(tmp_path: Path) -> None:
+    rng = random.Random(6)
+    spans = [recorded_call(number, rng, num_prompt=60, num_response=20) for number in range(500)]
+    bare = [
+        span.model_copy(
+            update={
+                "attributes": {
+                    key: value for key, value in span.attributes.items() if "_token_ids" not in key
+                }
+            }
+        )
+        for span in spans
+    ]
+    for span in bare:
+        del span.attributes["agl.response_logprobs"]
+    growth = await file_bytes(tmp_path / "calls", spans) - await file_bytes(tmp_path / "bare", bare)
+    assert growth / (500 * 80) < 10
