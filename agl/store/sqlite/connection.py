@@ -11,12 +11,15 @@ from pathlib import Path
 import orjson
 
 from agl.errors import StoreError
+from agl.store.sqlite.failures import PRIMARY
 from agl.store.sqlite.migrations import SCHEMA_VERSION, migrate, schema_text
 from agl.store.sqlite.packed import packed_text
 from agl.store.sqlite.terms import stored_terms
 
 APPLICATION_ID = 0x61676C31
 """``agl1``: marks our files in the header of SQLite's format (https://www.sqlite.org/fileformat.html#application_id)."""
+MAX_LOG_BYTES = 64_000_000
+"""What the write-ahead log keeps of its size once all of it is in the file; a long read or a migration made it grow."""
 CACHED_STATEMENTS = 512
 """Inserts are prepared for each number of rows up to 64; the rest are fewer than 100 statements."""
 
@@ -67,7 +70,7 @@ class Ownership:
 
 
 def connect(path: str, *, read_only: bool = False, uri: bool = False) -> sqlite3.Connection:
-    """Return a connection, to a file or SQLite's URI of one, that may wander between threads; transactions are explicit."""
+    """Return a connection that may wander between threads, to a file or an SQLite URI; transactions are explicit."""
     db = sqlite3.connect(
         path,
         isolation_level=None,
@@ -103,24 +106,30 @@ def open_database(path: str, *, now: float) -> sqlite3.Connection:
     try:
         db = connect(path)
     except sqlite3.Error as error:
-        raise StoreError(f"{path} cannot be opened as a store: {error}") from error
+        raise _unopened(path, error) from error
     try:
         require_ours(db, path)
         if db.execute("PRAGMA user_version").fetchone()[0] == 0:
             db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must come before the first page is written
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
+        db.execute(f"PRAGMA journal_size_limit = {MAX_LOG_BYTES}")
         if db.execute("PRAGMA user_version").fetchone()[0] == 0:
             _create(db, now)
         else:
             migrate(db, path, now=now)
     except sqlite3.DatabaseError as error:
         db.close()
-        raise StoreError(f"{path} cannot be opened as a store: {error}") from error
+        raise _unopened(path, error) from error
     except StoreError:
         db.close()
         raise
     return db
+
+
+def _unopened(path: str, error: sqlite3.Error) -> StoreError:
+    full = getattr(error, "sqlite_errorcode", 0) & PRIMARY in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+    return StoreError(f"{path} cannot be opened as a store: {error}{': is the disk full?' if full else ''}")
 
 
 def identity(db: sqlite3.Connection) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from pathlib import Path
@@ -53,3 +54,17 @@ async def test_a_folder_is_no_store_and_nothing_is_left_beside_it(tmp_path: Path
     with pytest.raises(StoreError, match="is a folder"):
         await Access(str(tmp_path / "folder"), clock=lambda: 1.0, new_id=random_id).open()
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+async def test_a_copy_ends_when_the_store_closes(tmp_path: Path) -> None:
+    access = Access(str(tmp_path / "store.sqlite"), clock=time.time, new_id=random_id)
+    await access.open()
+    await access.write(lambda transaction: transaction.row("SELECT 1"))
+    copy = asyncio.create_task(access.back_up(str(tmp_path / "copy")))
+    await asyncio.sleep(0)
+    access.closing = True  # as it is once close has begun
+    with pytest.raises(StoreUnavailableError, match="given up"):
+        await copy
+    access.closing = False
+    await access.close()
+    assert not list(tmp_path.glob("copy*"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,3 +114,17 @@ def test_the_size_is_that_of_the_file(tmp_path: Path) -> None:
 def test_json_is_compared_as_values() -> None:
     assert json_has('{"k":{"a":1,"b":[1.0]}}', "k", '{"b": [1], "a": 1}')
     assert not json_has('{"k":[1,2]}', "k", "[2,1]")
+
+
+def test_a_disk_without_room_for_a_store_is_named(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.sqlite")
+    program = (
+        "import resource; from agl.errors import StoreError; from agl.store.sqlite.connection import open_database\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
+        f"try: open_database({path!r}, now=1.0)\n"
+        "except StoreError as error: print(error)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said.startswith(f"{path} cannot be opened as a store")
+    assert "is the disk full?" in said
+    open_database(path, now=1.0).close()  # what the failed one left is no hindrance
