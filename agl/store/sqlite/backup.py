@@ -84,6 +84,8 @@ def _write(target: str, copy: Callable[[sqlite3.Connection], None], *, now: floa
             _publish(partial, final)
     except sqlite3.Error as error:
         raise store_error(error) from error
+    except StoreError:
+        raise  # some are OSErrors too
     except OSError as error:
         raise StoreError(f"the copy {target} cannot be written: {error}") from error
 
