@@ -9,76 +9,112 @@ import shutil
 import sqlite3
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from mongo_server import mongo_server
 from store_servers import CommandServer, ForkedServer, Server, lasting_port, zygote
 from store_writers import RUN, Facts, Writers, missing
 
 from agl.cli.store.backup import appearing_whole, download
 from agl.errors import StoreUnavailableError
+from agl.store.base import LightningStore
 from agl.store.client import LightningStoreClient
+from agl.store.mongo import MongoLightningStore
 from agl.store.paging import iter_attempts, iter_rollouts, iter_spans
 from agl.store.sqlite import SqliteLightningStore
 from agl.types import AttemptQuery, RolloutRequest, Span, SpanQuery
 
 ROUNDS = 50
-WRITERS = 16
 HANGS_SECONDS = 20.0
 
 
 async def test_fifty_kills_of_the_server_under_load_lose_nothing(tmp_path: Path) -> None:
-    path, rng, writers = tmp_path / "store.sqlite", random.Random(50), Writers()
+    path, rng = tmp_path / "store.sqlite", random.Random(50)
     port = lasting_port(rng)
     async with zygote() as process:
         cheap, command = ForkedServer(process, path, port), CommandServer(path, port)
-        url = await cheap.start()
-        clients = [LightningStoreClient(url, retry_seconds=120.0) for _ in range(WRITERS)]
-        async with asyncio.TaskGroup() as group:
-            for client in clients:
-                await client.open()
-            await clients[0].add_run(name="crashes", run_id=RUN)
-            for number, client in enumerate(clients):
-                group.create_task(writers.write(client, f"w{number}"))
-            server: Server = cheap
-            checked = Facts()
-            for number in range(ROUNDS):
-                await asyncio.sleep(rng.uniform(0.02, 0.35))
-                facts = writers.facts.copy()  # acknowledged before the kill
-                await server.kill()
-                if number % 5 == 3:  # and once more while it starts
-                    await cheap.start_to_start()
-                    await asyncio.sleep(rng.uniform(0.0, 0.06))
-                    await cheap.kill()
-                server = command if number % 10 == 9 else cheap
-                assert await server.start() == url
-                writers.trace = f"{number + 1:032x}"
-                assert await missing(clients[0], facts.since(checked)) == []
-                checked = facts
-            writers.stop = True
-        await writers.drain(clients[0], "last")
-        for client in clients:
-            await client.close()
-        await server.kill()
-    assert len(writers.facts.rewards) > 10 * ROUNDS
-    await check_the_file(path, writers.facts)
-
-
-async def check_the_file(path: Path, facts: Facts) -> None:
-    """All that was acknowledged is there, and nothing else."""
-    async with SqliteLightningStore(str(path)) as store:
-        assert await missing(store, facts) == []
-        rollouts = {one.rollout_id async for one in iter_rollouts(store)}
-        attempts = {one.attempt_id async for one in iter_attempts(store, AttemptQuery())}
-        spans = {one.span_id async for one in iter_spans(store, SpanQuery())}
-        assert (rollouts, attempts, spans) == (
-            facts.tasks.keys(),
-            set(facts.claims.values()),
-            facts.spans.keys(),
+        facts = await killed_under_load(
+            lambda number: command if number % 10 == 9 else cheap,
+            rounds=ROUNDS,
+            num_writers=16,
+            rng=rng,
+            load_seconds=0.35,
         )
-        counts = (await store.statistics())["rollouts"]
-        assert {status: count for status, count in counts.items() if count} == {"succeeded": len(rollouts)}
+    assert len(facts.rewards) > 10 * ROUNDS
+    async with SqliteLightningStore(str(path)) as store:
+        await check_all(store, facts)
+
+
+async def test_kills_of_a_server_over_mongo_lose_nothing() -> None:
+    mongo, rng = mongo_server(), random.Random(8)
+    mongo.clear()
+    async with zygote() as process:
+        server = ForkedServer(process, mongo.url, lasting_port(rng))
+        facts = await killed_under_load(lambda _: server, rounds=8, num_writers=6, rng=rng, load_seconds=1.5)
+    async with MongoLightningStore(mongo.url, journal=False) as store:
+        await check_all(store, facts)
+
+
+async def killed_under_load(
+    server_of: Callable[[int], Server],
+    *,
+    rounds: int,
+    num_writers: int,
+    rng: random.Random,
+    load_seconds: float,
+) -> Facts:
+    """Kill a server again and again while clients write, and check each time what they were told until then.
+
+    Args:
+        server_of: what serves in the round of that number.
+        rounds: how often it is killed.
+        num_writers: clients at once.
+        rng: chooses the moments.
+        load_seconds: the longest time of a round.
+    """
+    writers, server = Writers(), server_of(0)
+    url = await server.start()
+    clients = [LightningStoreClient(url, retry_seconds=120.0) for _ in range(num_writers)]
+    for client in clients:
+        await client.open()
+    await clients[0].add_run(name="crashes", run_id=RUN)
+    async with asyncio.TaskGroup() as group:
+        for number, client in enumerate(clients):
+            group.create_task(writers.write(client, f"w{number}"))
+        checked = Facts()
+        for number in range(1, rounds + 1):
+            await asyncio.sleep(rng.uniform(0.02, load_seconds))
+            facts = writers.facts.copy()  # acknowledged before the kill
+            await server.kill()
+            server = server_of(number)
+            if number % 5 == 4:  # and once more while it starts
+                await server.start_to_start()
+                await asyncio.sleep(rng.uniform(0.0, 0.06))
+                await server.kill()
+            assert await server.start() == url
+            writers.trace = f"{number:032x}"
+            assert await missing(clients[0], facts.since(checked)) == []
+            checked = facts
+        writers.stop = True
+    await writers.drain(clients[0], "last")
+    for client in clients:
+        await client.close()
+    await server.kill()
+    return writers.facts
+
+
+async def check_all(store: LightningStore, facts: Facts) -> None:
+    """All that was acknowledged is there, and nothing else."""
+    assert await missing(store, facts) == []
+    rollouts = {one.rollout_id async for one in iter_rollouts(store)}
+    attempts = {one.attempt_id async for one in iter_attempts(store, AttemptQuery())}
+    spans = {one.span_id async for one in iter_spans(store, SpanQuery())}
+    assert (rollouts, attempts, spans) == (facts.tasks.keys(), set(facts.claims.values()), facts.spans.keys())
+    counts = (await store.statistics())["rollouts"]
+    assert {status: count for status, count in counts.items() if count} == {"succeeded": len(rollouts)}
 
 
 @pytest.fixture(scope="module")

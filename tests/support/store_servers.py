@@ -36,9 +36,9 @@ class Server(Protocol):
 class ForkedServer:
     """A fork of ``store_zygote``, which has imported everything: it serves after some ten milliseconds."""
 
-    def __init__(self, zygote: asyncio.subprocess.Process, path: Path, port: int) -> None:
+    def __init__(self, zygote: asyncio.subprocess.Process, location: Path | str, port: int) -> None:
         self._zygote = zygote
-        self._order = {"path": str(path), "port": port, "most_bytes": None}
+        self._order = {"location": str(location), "port": port, "most_bytes": None}
         self.pid = 0
 
     async def start(self, *, most_bytes: int | None = None) -> str:

@@ -1,6 +1,6 @@
 """Forks a process that serves a store for each line it reads: a start costs no imports, and a kill is a real one.
 
-Run as a program. It reads ``{"path", "port", "most_bytes"}`` and starts, or ``kill`` and kills what it started; it says
+Run as a program. It reads ``{"location", "port", "most_bytes"}`` and starts, or ``kill`` and kills; it says
 ``serving URL PID`` and ``killed``. ``most_bytes`` is the largest file that the server may write: a disk that is full.
 """
 
@@ -13,17 +13,25 @@ import resource
 import signal
 import sys
 
+from agl.store.base import LightningStore
+from agl.store.mongo import MongoLightningStore
 from agl.store.server import StoreServer
 from agl.store.sqlite import SqliteLightningStore
 
 
-async def serve(path: str, port: int) -> None:
-    async with SqliteLightningStore(path) as store, StoreServer(store, port=port).serving() as url:
+def store_at(location: str) -> LightningStore:
+    if location.startswith("mongodb:"):
+        return MongoLightningStore(location, journal=False, timeout_seconds=60)  # as the test server wants it
+    return SqliteLightningStore(location)
+
+
+async def serve(location: str, port: int) -> None:
+    async with store_at(location) as store, StoreServer(store, port=port).serving() as url:
         os.write(1, f"serving {url} {os.getpid()}\n".encode())
         await asyncio.Event().wait()
 
 
-def start(path: str, port: int, most_bytes: int | None) -> int:
+def start(location: str, port: int, most_bytes: int | None) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -32,7 +40,7 @@ def start(path: str, port: int, most_bytes: int | None) -> int:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
     try:
-        asyncio.run(serve(path, port))
+        asyncio.run(serve(location, port))
     finally:
         os._exit(1)
 
