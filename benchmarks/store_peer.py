@@ -2,9 +2,10 @@
 
 Run by the peer's own interpreter; imports nothing of agl. Lifecycles come in the ways its API offers for spans:
 
-- ``client``: ``LightningStoreClient.add_many_spans``, numbered by the caller: one request a span.
+- ``single``: what ``LightningStoreClient.add_otel_span`` sends: a number for the span, then the span.
+- ``many``: ``LightningStoreClient.add_many_spans``, spans numbered by the caller: a request for each.
 - ``tracer``: what its own tracer does over HTTP: an OTLP request for each span as it ends.
-- ``batch``: one OTLP request for all spans of the rollout. Its client has no such call; what its server can do at best.
+- ``otlp``: one OTLP request for all spans. Its client has no such call; it is what its server can do at best.
 
     python store_peer.py serve PORT
     python store_peer.py work URL --clients 8 --lifecycles 80 --spans 400 --batch 200
@@ -30,7 +31,7 @@ from agentlightning.types import OtelResource, Span, TraceStatus
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 SPANS_A_ROLLOUT = 8
-WAYS = ("client", "tracer", "batch")
+WAYS = ("single", "many", "tracer", "otlp")
 ATTRIBUTES: dict[str, Any] = {
     "gen_ai.operation.name": "chat",
     "gen_ai.request.model": "policy",
@@ -42,7 +43,7 @@ ATTRIBUTES: dict[str, Any] = {
     "agl.response_token_ids": "AAAA" * 27,
     "agl.response_logprobs": "AAAA" * 27,
 }
-"""The same as in store_work.py."""
+"""The same as in store_http.py."""
 
 _numbers = itertools.count()
 
@@ -129,10 +130,14 @@ class Peer:
 
     async def add_spans(self, way: str, rollout_id: str, attempt_id: str, count: int) -> None:
         """Add spans in one of the ways."""
-        if way == "client":
+        if way == "single":
+            for _ in range(count):
+                number = await self.client.get_next_span_sequence_id(rollout_id, attempt_id)
+                await self.client.add_span(new_span(rollout_id, attempt_id, number))
+        elif way == "many":
             spans = [new_span(rollout_id, attempt_id, number + 1) for number in range(count)]
             await self.client.add_many_spans(spans)
-        elif way == "batch":
+        elif way == "otlp":
             await self.post_otlp(otlp_body(rollout_id, attempt_id, count))
         else:
             for _ in range(count):
