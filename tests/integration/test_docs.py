@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
+from store_processes import agl_store, served
 from train_processes import finished, start_train
 
 from agl.config import check, compose
@@ -19,6 +23,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 POLICY = ROOT / "recipes" / "sql" / "policy"
 MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 """What the pages train; the tests train the recipe's own policy instead."""
+SERVED = "http://127.0.0.1:4747"
+"""Where the pages find a store that is served."""
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -50,16 +56,20 @@ def test_every_python_block_runs(block: str, tmp_path: Path) -> None:
     text = block.replace(MODEL, str(POLICY)).replace(
         "iterations=20", "iterations=1, max_tokens=8, tasks_per_iteration=4"
     )
-    (folder / "block.py").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "block.py"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        env=os.environ,
-    )
+    with ExitStack() as stack:
+        if SERVED in text:
+            store = stack.enter_context(served("store=memory", folder=folder))
+            text = text.replace(SERVED, store.url)
+        (folder / "block.py").write_text(text)
+        done = subprocess.run(
+            [sys.executable, "block.py"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+            env=os.environ,
+        )
     assert done.returncode == 0, done.stderr
 
 
@@ -116,3 +126,32 @@ def test_every_setting_that_the_pages_name_exists() -> None:
         for part in name.split("."):
             assert part in node, name
             node = node[part]
+
+
+def test_every_store_command_of_the_pages_does_what_it_says(tmp_path: Path) -> None:
+    commands = [
+        shlex.split(line, comments=True)[2:]
+        for page in PAGES
+        for block in blocks(page, "sh")
+        for line in block.splitlines()
+        if line.startswith("agl store")
+    ]
+    upkeep = [command for command in commands if command[:1] in (["gc"], ["backup"])]
+    assert len(upkeep) > 3
+    with served(folder=tmp_path) as store:
+        for run_id in ("NAME", "OTHER"):
+            httpx.post(f"{store.url}/v1/runs", json={"name": "n", "run_id": run_id}).raise_for_status()
+            httpx.patch(f"{store.url}/v1/runs/{run_id}", json={"status": "succeeded"}).raise_for_status()
+        for command in upkeep:
+            if SERVED in command:
+                at_url = [store.url if word == SERVED else word for word in command]
+                code, _, err = agl_store(*at_url, folder=tmp_path)
+                assert (code, err) == (0, ""), command
+        store.process.terminate()
+        assert store.ended()[0] == 0
+    (tmp_path / "copy.sqlite").unlink()
+    for command in commands:
+        if SERVED not in command:
+            shown = [] if command in upkeep else ["--cfg"]
+            code, _, err = agl_store(*command, *shown, folder=tmp_path)
+            assert (code, err) == (0, ""), command
