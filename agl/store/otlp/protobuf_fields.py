@@ -16,6 +16,8 @@ _FIXED: Mapping[int, int] = MappingProxyType({1: 8, _FIXED32: 4})
 """Bytes of a field by its wire type."""
 _GROUPS: Mapping[int, int] = MappingProxyType({3: 1, 4: -1})
 _MAX_GROUPS = 64
+_MAX_DEPTH = 100
+"""Where protobuf's own readers end."""
 
 # Which fields of a message are messages that hold attributes, by message.
 _INSIDE: Mapping[str, Mapping[int, str]] = MappingProxyType(
@@ -36,7 +38,7 @@ _INSIDE: Mapping[str, Mapping[int, str]] = MappingProxyType(
 class FieldWalk:
     """Walks the messages of one request, and refuses it when it has more fields than any honest one."""
 
-    def __init__(self, *, max_fields: int = 2_000_000) -> None:
+    def __init__(self, *, max_fields: int = 1_000_000) -> None:
         self._max_fields = max_fields
         self._num_fields = 0
 
@@ -54,15 +56,20 @@ class FieldWalk:
     def count_values(self, data: memoryview, message: str) -> int:
         """Return how many attributes, values, events and links a message holds, at any depth. Raises as above."""
         counted = 0
-        open_parts = [(message, 0, len(data))]
-        while open_parts:
-            kind, start, end = open_parts.pop()
-            inside = _INSIDE[kind]
-            for number, first, last in self._fields(data, start, end):
+        open_messages = [(_INSIDE[message], self._fields(data, 0, len(data)))]
+        while open_messages:
+            inside, fields = open_messages[-1]
+            for number, first, last in fields:
                 part = inside.get(number)
                 if part is not None:
                     counted += 1
-                    open_parts.append((part, first, last))
+                    if first < last:
+                        open_messages.append((_INSIDE[part], self._fields(data, first, last)))
+                        break
+            else:
+                open_messages.pop()
+            if len(open_messages) > _MAX_DEPTH:
+                raise MalformedRequestError(f"messages nest deeper than {_MAX_DEPTH}")
         return counted
 
     def _fields(self, data: memoryview, position: int, end: int) -> Iterator[tuple[int, int, int]]:
