@@ -187,10 +187,8 @@ def test_deep_values_are_refused() -> None:
 
 def test_millions_of_empty_values_are_refused_before_they_are_built() -> None:
     empty_attributes = b"\x4a\x00" * 1_000_001
-    size = len(empty_attributes)
-    with pytest.raises(LargeRequestError, match="more than 1,000,000 attributes"):
+    with pytest.raises(LargeRequestError, match="more than 1,000,000 fields"):
         read(_nested(_nested(_nested(empty_attributes, 2), 2), 1))
-    assert size > 2_000_000
 
 
 def _nested(data: bytes, number: int) -> bytes:

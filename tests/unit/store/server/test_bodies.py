@@ -17,6 +17,7 @@ from agl.store.server.bodies import (
     gunzip,
     media_type_of,
     parameters_from,
+    require_few_values,
 )
 from agl.store.server.operation import Body
 from agl.store.server.refusal import ClientGoneError, RefusedError
@@ -267,3 +268,16 @@ def test_wrong_parameters_are_named(query: bytes, refused: str, message: str) ->
         parameters_from(SpanQuery, query)
     assert code(caught) == refused
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("part", [b"[],", b"{},", b'{"":0},', b"0,"])
+def test_a_body_of_tiny_values_is_refused_before_it_is_decoded(part: bytes) -> None:
+    with pytest.raises(RefusedError) as caught:
+        require_few_values(b"[" + part * (12_000_000 // len(part)) + b"0]")
+    assert code(caught) == "too_large"
+
+
+def test_text_is_no_structure_though_it_is_json_itself() -> None:
+    messages = orjson.dumps([{"role": "user", "content": "hello, you", "parts": []}] * 200_000).decode()
+    require_few_values(orjson.dumps({"task": messages}))
+    require_few_values(orjson.dumps([0.25] * 1_000_000))
