@@ -33,7 +33,7 @@ class RolloutConfig(Record):
     """Longest time of one attempt, from its claim; None is no limit."""
     unresponsive_seconds: float | None = Field(default=None, gt=0)
     """Longest silence of an attempt (no heartbeat, span or call) before it is given up; None is no limit."""
-    max_attempts: int = Field(default=1, ge=1)
+    max_attempts: int = Field(default=1, ge=1, le=2**63 - 1)
     """All attempts count, the first included."""
     retry_on: tuple[RetryCause, ...] = ("failed", "timeout", "unresponsive")
     """Ends that lead to another attempt while ``max_attempts`` allows one."""
