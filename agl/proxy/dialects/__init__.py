@@ -1,0 +1,1 @@
+"""Wire formats of clients: OpenAI chat completions, completions and responses; Anthropic messages."""
