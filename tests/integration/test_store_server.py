@@ -154,7 +154,7 @@ async def test_a_stop_waits_no_longer_than_its_grace(tmp_path: Path) -> None:
 async def test_a_port_in_use_is_told(store: SqliteStore, url: str) -> None:
     port = urlsplit(url).port
     assert port is not None
-    with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port}: .*in use"):
+    with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port}: another program listens there"):
         async with StoreServer(store, port=port).serving():
             pass
 
