@@ -30,6 +30,7 @@ class FakeMongo:
         self.collections: dict[str, FakeCollection] = {}
         self.writes_left: int | None = None
         self.lost_answers = 0
+        self.kept_answers = 0
 
     def __getitem__(self, name: str) -> FakeCollection:
         return self.collections.setdefault(name, FakeCollection(self))
@@ -38,13 +39,15 @@ class FakeMongo:
         """Let this many more documents be written; None is no limit."""
         self.writes_left = writes
 
-    def lose_answers(self, count: int) -> None:
-        """Let the next calls that write be carried out, and their answers be lost."""
-        self.lost_answers = count
+    def lose_answers(self, count: int, *, after: int = 0) -> None:
+        """Let calls that write be carried out, and their answers be lost: ``count`` of them, after some others."""
+        self.lost_answers, self.kept_answers = count, after
 
     def answer(self) -> None:
         """Return the answer of a call that wrote, unless it is lost."""
-        if self.lost_answers:
+        if self.kept_answers:
+            self.kept_answers -= 1
+        elif self.lost_answers:
             self.lost_answers -= 1
             raise AutoReconnect("connection closed")
 
