@@ -43,7 +43,7 @@ async def test_fifty_kills_of_the_server_under_load_lose_nothing(tmp_path: Path)
             rng=rng,
             load_seconds=0.35,
         )
-    assert len(facts.rewards) > 10 * ROUNDS
+    assert len(facts.rewards) > ROUNDS, "there was load"
     async with SqliteLightningStore(str(path)) as store:
         await check_all(store, facts)
 
