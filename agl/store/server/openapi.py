@@ -14,6 +14,7 @@ from agl.store.server.operation import JSON, Body, Operation
 from agl.types.record import Identifier, Record
 
 _REF = "#/components/schemas/{model}"
+_BINARY: Mapping[str, str] = {"type": "string", "format": "binary"}
 _ALWAYS = (
     "bad_request", "unauthorized", "forbidden", "store_changed", "invalid", "too_many_requests", "failed",
     "unavailable",
@@ -156,26 +157,24 @@ def _without_null(field: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _request_body(body: Body, schemas: _Schemas) -> dict[str, Any]:
-    if body.kind is bytes:
-        schema: dict[str, Any] = {}
-    else:
-        schema = schemas.of(body.kind, "validation")
+    schema = schemas.of(body.json_kind if body.kind is bytes else body.kind, "validation")
     if body.many:
         schema = {"anyOf": [schema, {"type": "array", "items": schema, "maxItems": wire.MAX_BATCH}]}
-    return {
-        "required": body.required,
-        "content": {media_type: {"schema": schema} for media_type in body.media_types},
-    }
+    content: dict[str, Any] = {media_type: {"schema": _BINARY} for media_type in body.media_types}
+    return {"required": body.required, "content": {**content, JSON: {"schema": schema}}}
 
 
 def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
     if isinstance(operation.answers, str):
-        content: dict[str, Any] = {operation.answers: {"schema": {"type": "string", "format": "binary"}}}
+        content: dict[str, Any] = {operation.answers: {"schema": _BINARY}}
     else:
         content = {JSON: {"schema": schemas.of(operation.answers, "serialization")}}
     failed: dict[str, Any] = {JSON: {"schema": {"$ref": _REF.format(model="ErrorAnswer")}}}
     if operation.refused is not None and operation.body is not None:
-        failed = {media_type: {"schema": {}} for media_type in operation.body.media_types}
+        failed = {
+            media_type: {"schema": {} if media_type == JSON else _BINARY}
+            for media_type in operation.body.media_types
+        }
         content = {**failed, **content}
     responses: dict[str, Any] = {"200": {"description": "Done", "content": content}}
     codes = (*_ALWAYS, *operation.may, *(_OF_BODIES if operation.body is not None else ()))

@@ -58,6 +58,8 @@ class Body:
 
     kind: Any
     """A type that pydantic knows; for raw bytes ``bytes``."""
+    json_kind: Any = dict[str, Any]
+    """Of raw bytes that may be JSON: the type to document."""
     many: bool = False
     """A list of such is taken as well."""
     required: bool = True

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 
 import orjson
+from pydantic import ConfigDict
 
 from agl.store.otlp.answers import PROTOBUF, failure, media_type, success
 from agl.store.otlp.binary_body import read_binary
@@ -19,6 +20,14 @@ from agl.store.server.refusal import RefusedError
 from agl.types.record import Record
 
 _THREAD_BYTES = 64 * 1024  # reading more than this keeps other requests waiting
+
+
+class ExportRequest(Record):
+    """ExportTraceServiceRequest, for the document; unknown fields are ignored everywhere."""
+
+    model_config = ConfigDict(extra="allow")
+
+    resourceSpans: tuple[dict[str, object], ...] = ()  # noqa: N815 - OTLP's name
 
 
 class PartialSuccess(Record):
@@ -42,7 +51,7 @@ def operations() -> tuple[Operation, ...]:
             path="/v1/traces",
             run=_export,
             summary="OTLP/HTTP: store spans of OpenTelemetry; those that cannot be kept are counted in the answer",
-            body=Body(kind=bytes, media_types=(PROTOBUF, JSON)),
+            body=Body(kind=bytes, json_kind=ExportRequest, media_types=(PROTOBUF, JSON)),
             answers=ExportAnswer,
             writes=True,
             access=_anything,
