@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from agl.store.sqlite.packed import MARK, unpack
+from agl.store.packed import MARK, unpack
 
 LONG = 1024
 """Characters from which a text, and a piece of one, is a blob. Part of the schema: another number is a new version."""

@@ -11,9 +11,9 @@ from pathlib import Path
 import orjson
 
 from agl.errors import StoreError
+from agl.store.packed import packed_text
 from agl.store.sqlite.failures import PRIMARY
 from agl.store.sqlite.migrations import SCHEMA_VERSION, migrate, schema_text
-from agl.store.sqlite.packed import packed_text
 from agl.store.sqlite.terms import stored_terms
 
 APPLICATION_ID = 0x61676C31

@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
+from agl.store.packed import PACKED_KEYS, pack
 from agl.store.sqlite.blobs import has_marks, stow
-from agl.store.sqlite.packed import PACKED_KEYS, pack
 
 log = logging.getLogger(__name__)
 SCHEMA_VERSION = 2

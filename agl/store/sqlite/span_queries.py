@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 
 from agl.errors import InvalidRequestError
+from agl.store.packed import PACKED_KEYS, entry_from_text
 from agl.store.sqlite import terms
 from agl.store.sqlite.blobs import has_marks, stowed_already
-from agl.store.sqlite.packed import PACKED_KEYS, entry_from_text
 from agl.store.sqlite.pages import Filter, Listing, page_of
 from agl.store.sqlite.rows import SPAN_COLUMNS, SPAN_TABLES, json_text, spans_from_rows, stored_hex
 from agl.types import Page, Span, SpanQuery

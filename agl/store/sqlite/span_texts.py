@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agl.store.packed import MARK, pack
 from agl.store.sqlite.blobs import LONG, stow
-from agl.store.sqlite.packed import MARK, pack
 from agl.store.sqlite.rows import json_text
 from agl.types import Span
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agl.store.packed import MARK
 from agl.store.sqlite import span_queries, spans, terms
 from agl.store.sqlite.connection import open_database
-from agl.store.sqlite.packed import MARK
 from agl.store.sqlite.writer import Transaction
 from agl.types import Span, SpanQuery
 from agl.types.packing import packed_ids

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agl.store.sqlite import packed
+from agl.store import packed
 from agl.types.packing import packed_floats, packed_ids
 
 INT32 = st.integers(-(2**31), 2**31 - 1)

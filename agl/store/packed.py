@@ -1,6 +1,6 @@
 """Token ids and logprobs of recorded calls as raw bytes: half of what their base64 text takes, and less.
 
-A span's packed attributes stand in one value of its ``packed`` column, one behind the other; its JSON holds ``MARK``
+A span's packed attributes stand in one value, ``packed``, one behind the other; its JSON holds ``MARK``
 and the place in their stead. An entry is the count of numbers (7 bits a byte, low ones first), a mask of the kept byte
 planes and those planes: all first bytes, all second bytes and so on. Planes of zeros are left out, so an id below
 65,536 takes 2 bytes and a logprob 4.
