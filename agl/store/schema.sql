@@ -84,7 +84,7 @@ CREATE TABLE span (
   resource TEXT,
   start_time_ns INTEGER NOT NULL,
   end_time_ns INTEGER,
-  packed BLOB,                       -- token ids and logprobs that `attributes` refers to: see sqlite/packed.py
+  packed BLOB,                       -- token ids and logprobs that `attributes` refers to: see packed.py
   stored_at REAL                     -- NULL for a span of a rollout, which goes when its rollout does
 ) STRICT;
 CREATE UNIQUE INDEX span_id ON span (trace_id, span_id);
