@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -123,28 +124,22 @@ async def _backup(call: Call) -> object:
     store = call.store
     if not isinstance(store, Backup):
         raise RefusedError("not_found", f"the store at {store.location} has no file to copy")
-    folder = tempfile.TemporaryDirectory(prefix="agl-backup-", ignore_cleanup_errors=True)
-    path = Path(folder.name) / "store.sqlite"
-    try:
+    with tempfile.TemporaryDirectory(prefix="agl-backup-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "store.sqlite"
         await call.polls.wait(call.receive, store.backup(str(path)), otherwise=None)
-        length = path.stat().st_size if path.exists() else None
-    except BaseException:
-        folder.cleanup()
-        raise
-    if length is None:
-        folder.cleanup()
-        raise RefusedError("unavailable", "the server is stopping")
+        if not path.exists():
+            raise RefusedError("unavailable", "the server is stopping")
+        # The open file loses its name with the folder: a kill while it is sent leaves nothing behind.
+        copy = await asyncio.to_thread(path.open, "rb")
     return Answer(
-        chunks=_chunks(path, folder),
-        length=length,
+        chunks=_chunks(copy),
+        length=os.fstat(copy.fileno()).st_size,
         media_type="application/vnd.sqlite3",
         headers=((b"content-disposition", b'attachment; filename="store.sqlite"'),),
     )
 
 
-async def _chunks(path: Path, folder: tempfile.TemporaryDirectory[str]) -> AsyncGenerator[bytes]:
-    with folder:
-        file = await asyncio.to_thread(path.open, "rb")
-        with file:
-            while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
-                yield chunk
+async def _chunks(copy: BinaryIO) -> AsyncGenerator[bytes]:
+    with copy:
+        while chunk := await asyncio.to_thread(copy.read, _CHUNK_BYTES):
+            yield chunk
