@@ -12,6 +12,8 @@ import os
 import resource
 import signal
 import sys
+import tempfile
+from pathlib import Path
 
 from agl.store.base import LightningStore
 from agl.store.mongo import MongoLightningStore
@@ -36,6 +38,8 @@ def start(location: str, port: int, most_bytes: int | None) -> int:
     if pid:
         return pid
     os.close(0)
+    if not location.startswith("mongodb:"):
+        tempfile.tempdir = str(Path(location).parent)  # what a kill leaves behind goes with the test's folder
     if most_bytes is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
