@@ -8,7 +8,6 @@ The cut depends on the text alone: equal texts are equal where they are stored. 
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import zlib
 from collections import Counter
@@ -18,24 +17,16 @@ from typing import Any
 
 import orjson
 
+from agl.store.cutting import has_marks, is_blob, pieces_of
 from agl.store.packed import MARK, unpack
 
-LONG = 1024
-"""Characters from which a text, and a piece of one, is a blob. Part of the schema: another number is a new version."""
 HASH_BYTES = 16
 COMPRESSED, PLAIN = b"z", b"p"
 """First byte of a blob's content: what follows is UTF-8 as it is, or compressed by zlib."""
 MAX_COMPRESSED_SHARE = 0.9
 """Content that zlib makes less than a tenth shorter is kept as it is, which is faster to read."""
-LITERAL = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-"""A string within JSON text."""
 
 Row = tuple[Any, ...]
-
-
-def has_marks(text: str) -> bool:
-    """Return whether JSON text may hold what must be stowed, or what was."""
-    return len(text) >= LONG or MARK in text
 
 
 def stow(db: sqlite3.Connection, values: Sequence[Any]) -> list[Any]:
@@ -139,33 +130,12 @@ def release(db: sqlite3.Connection, texts: Iterable[str | None]) -> None:
             db.execute("DELETE FROM blob_content WHERE blob = ?", (number,))
 
 
-def cut(text: str) -> list[str]:
-    """Return a text in pieces: JSON text at its long strings, and from its beginning in stretches of ``LONG``.
-
-    A conversation that grows at its end keeps its first pieces, so that each of them is stored once.
-    """
-    if text[:1] not in ("[", "{"):
-        return [text]
-    pieces: list[str] = []
-    start = 0
-    for literal in LITERAL.finditer(text):
-        begin, end = literal.start() + 1, literal.end() - 1
-        if end - begin >= LONG:
-            pieces += (text[start:begin], text[begin:end])
-            start = end
-        elif end + 1 - start >= LONG:
-            pieces.append(text[start : end + 1])
-            start = end + 1
-    pieces.append(text[start:])
-    return pieces
-
-
 def _cuts(values: Iterable[Any]) -> dict[str, list[str]]:
     """Return the pieces of every text within the values that must be stowed."""
     cuts: dict[str, list[str]] = {}
     for text in _texts(values):
         if text not in cuts and has_marks(text):
-            cuts[text] = [text] if MARK in text else cut(text)
+            cuts[text] = pieces_of(text)
     return cuts
 
 
@@ -216,19 +186,15 @@ def _references(value: Any) -> Iterator[int]:
             yield from map(int, text[1:].split(MARK)[1::2])
 
 
-def _is_blob(piece: str) -> bool:
-    return len(piece) >= LONG or MARK in piece
-
-
 def _long_pieces(cuts: Iterable[list[str]], *, distinct: bool = True) -> Iterable[str]:
-    pieces = [piece for pieces in cuts for piece in pieces if _is_blob(piece)]
+    pieces = [piece for pieces in cuts for piece in pieces if is_blob(piece)]
     return dict.fromkeys(pieces) if distinct else pieces
 
 
 def _template(pieces: list[str], numbers: dict[str, int]) -> str:
     parts = [""]  # short pieces at even places, numbers at odd ones
     for piece in pieces:
-        if _is_blob(piece):
+        if is_blob(piece):
             parts += (str(numbers[piece]), "")
         else:
             parts[-1] += piece

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from agl.errors import NotFoundError
 from agl.store import lifecycle
-from agl.store.sqlite.blobs import has_marks, release, stow
+from agl.store.cutting import has_marks
+from agl.store.sqlite.blobs import release, stow
 from agl.store.sqlite.rows import (
     ATTEMPT_COLUMNS,
     ROLLOUT_COLUMNS,

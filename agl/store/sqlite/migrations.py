@@ -14,8 +14,9 @@ from typing import Any
 
 import orjson
 
+from agl.store.cutting import has_marks
 from agl.store.packed import PACKED_KEYS, pack
-from agl.store.sqlite.blobs import has_marks, stow
+from agl.store.sqlite.blobs import stow
 
 log = logging.getLogger(__name__)
 SCHEMA_VERSION = 2

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agl.errors import InvalidRequestError, NotFoundError
-from agl.store.sqlite.blobs import Row, filled_rows, has_marks, json_value, stow
+from agl.store.cutting import has_marks
+from agl.store.sqlite.blobs import Row, filled_rows, json_value, stow
 from agl.store.sqlite.rows import json_text
 from agl.store.sqlite.writer import Transaction
 from agl.types import NamedResources, Resource

@@ -10,7 +10,8 @@ import orjson
 
 from agl.errors import ConflictError
 from agl.store import lifecycle
-from agl.store.sqlite.blobs import has_marks, stow
+from agl.store.cutting import has_marks
+from agl.store.sqlite.blobs import stow
 from agl.store.sqlite.held import find_rollout, insert_attempt, latest_attempt, save_attempt, save_rollout
 from agl.store.sqlite.resources import latest_resources_id, require_resources
 from agl.store.sqlite.rows import (

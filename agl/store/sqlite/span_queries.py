@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 
 from agl.errors import InvalidRequestError
+from agl.store.cutting import has_marks
 from agl.store.packed import PACKED_KEYS, entry_from_text
 from agl.store.sqlite import terms
-from agl.store.sqlite.blobs import has_marks, stowed_already
+from agl.store.sqlite.blobs import stowed_already
 from agl.store.sqlite.pages import Filter, Listing, page_of
 from agl.store.sqlite.rows import SPAN_COLUMNS, SPAN_TABLES, json_text, spans_from_rows, stored_hex
 from agl.types import Page, Span, SpanQuery
@@ -105,7 +106,7 @@ def _attribute_equals(db: sqlite3.Connection, filtered: Filter, name: str, value
         return
     wanted = json_text(value, f"attribute {name}")
     if isinstance(value, str) and name.startswith(PACKED_KEYS) and entry_from_text(value) is not None:
-        filtered.add(f"{one} j.type = 'text' AND packed_text(s.packed, j.atom) = ?)", name, value)
+        filtered.add(f"{one} j.type = 'text' AND ? IN (j.atom, packed_text(s.packed, j.atom)))", name, value)
         return
     if has_marks(wanted):
         found = stowed_already(db, value)

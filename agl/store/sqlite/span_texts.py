@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from agl.store.cutting import LONG, has_marks
 from agl.store.packed import MARK, pack
-from agl.store.sqlite.blobs import LONG, stow
+from agl.store.sqlite.blobs import stow
 from agl.store.sqlite.rows import json_text
 from agl.types import Span
 
 
-@dataclass(slots=True, kw_only=True)
-class SpanTexts:
-    """The JSON columns of one span."""
+class SpanTexts(NamedTuple):
+    """The JSON columns of one span. A tuple, for a dataclass costs as much as the JSON of a small span."""
 
     status: str | None
     attributes: str
@@ -37,46 +36,45 @@ def span_texts(span: Span) -> SpanTexts:
     """
     what = f"span {span.span_id} ({span.name})"
     places, packed = pack(span.attributes)
-    attributes = json_text({**span.attributes, **places}, f"attributes of {what}")
+    given = {**span.attributes, **places} if places else span.attributes
+    attributes = json_text(given, f"attributes of {what}")
     events = json_text(_events(span), f"events of {what}") if span.events else None
     resource = json_text(span.resource, f"resource of {what}") if span.resource else None
-    is_long = len(attributes) >= LONG or attributes.count(MARK) > len(places)
-    for text in (events, resource):
-        is_long = is_long or (text is not None and (len(text) >= LONG or MARK in text))
-    status = span.status
-    return SpanTexts(
-        status=None if status.code == "unset" and status.description is None else status.model_dump_json(),
-        attributes=attributes,
-        events=events,
-        links=json_text([link.model_dump() for link in span.links], f"links of {what}")
-        if span.links
-        else None,
-        resource=resource,
-        packed=packed,
-        places=places,
-        is_long=is_long,
+    links = json_text([link.model_dump() for link in span.links], f"links of {what}") if span.links else None
+    is_long = (
+        len(attributes) >= LONG
+        or (MARK in attributes and attributes.count(MARK) > len(places))
+        or (events is not None and has_marks(events))
+        or (resource is not None and has_marks(resource))
     )
+    default = span.status.code == "unset" and span.status.description is None
+    status = None if default else span.status.model_dump_json()
+    return SpanTexts(status, attributes, events, links, resource, packed, places, is_long)
 
 
-def stow_long(db: sqlite3.Connection, spans: Sequence[Span], texts: Sequence[SpanTexts]) -> None:
-    """Move the long texts of spans to the blob table. Call it once nothing can refuse the spans any more."""
-    long = [(span, text) for span, text in zip(spans, texts, strict=True) if text.is_long]
+def stow_long(db: sqlite3.Connection, spans: Sequence[Span], texts: list[SpanTexts]) -> None:
+    """Move the long texts of spans to the blob table, and replace their columns."""
+    long = [index for index, text in enumerate(texts) if text.is_long]
     if not long:
         return
     values: list[Any] = []
-    for span, text in long:
+    for index in long:
+        span, text = spans[index], texts[index]
         values.append({key: value for key, value in span.attributes.items() if key not in text.places})
         values += (_events(span), span.resource)
     stowed = stow(db, values)
-    for index, (span, text) in enumerate(long):
-        attributes, events, resource = stowed[3 * index : 3 * index + 3]
+    for number, index in enumerate(long):
+        span, text = spans[index], texts[index]
+        attributes, events, resource = stowed[3 * number : 3 * number + 3]
         in_order = {
             key: text.places[key] if key in text.places else attributes[key] for key in span.attributes
         }
         what = f"span {span.span_id}"
-        text.attributes = json_text(in_order, what)
-        text.events = json_text(events, what) if events else None
-        text.resource = json_text(resource, what) if resource else None
+        texts[index] = text._replace(
+            attributes=json_text(in_order, what),
+            events=json_text(events, what) if events else None,
+            resource=json_text(resource, what) if resource else None,
+        )
 
 
 def _events(span: Span) -> list[dict[str, Any]]:

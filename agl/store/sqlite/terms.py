@@ -16,8 +16,8 @@ from zlib import crc32
 
 import orjson
 
+from agl.store.cutting import LONG
 from agl.store.packed import MARK, PACKED_KEYS
-from agl.store.sqlite.blobs import LONG
 
 MAX_LIST = 8
 MAX_LIST_TEXT = 100

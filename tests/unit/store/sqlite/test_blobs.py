@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agl.store.cutting import LONG
 from agl.store.sqlite import blobs
-from agl.store.sqlite.blobs import LONG
 from agl.store.sqlite.connection import open_database
 
 PIECE = st.one_of(
@@ -58,11 +58,6 @@ def test_every_value_comes_back_and_leaves_nothing_behind(values: list[Any]) -> 
     blobs.release(db, texts)
     assert contents(db) == []
     db.close()
-
-
-@given(text=TEXT)
-def test_pieces_make_the_text(text: str) -> None:
-    assert "".join(blobs.cut(text)) == text
 
 
 def test_a_short_text_stays_where_it_is(db: sqlite3.Connection) -> None:

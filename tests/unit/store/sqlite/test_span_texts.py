@@ -10,8 +10,8 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agl.store.cutting import LONG
 from agl.store.sqlite import InMemoryLightningStore, SqliteLightningStore
-from agl.store.sqlite.blobs import LONG
 from agl.store.sqlite.span_texts import span_texts
 from agl.types import RolloutQuery, RolloutRequest, Span, SpanEvent, SpanQuery
 from agl.types.packing import packed_floats, packed_ids
