@@ -1,7 +1,7 @@
 """The connections of one event loop to the store: an exchange takes the one used last, or opens another.
 
-Finding an idle connection is O(1) however many there are, and an exchange is one write and one wake-up: a call from
-here costs a twelfth of the processor time of httpx's and httpcore's.
+Finding an idle connection is O(1) however many there are, and an exchange is one write and one wake-up: 0.02 to 0.06 ms
+of processor time a call, where httpx takes 0.6 to 1.8 ms and httpcore 0.4 to 2.3 ms (benchmarks/store_client.py).
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Connections:
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
         self._polls: set[Connection] = set()
-        self._closed = False
+        self._closed = self._polls_are_cut = False
 
     async def exchange(self, data: bytes, *, seconds: float) -> Answer:
         """Send a request and return its answer. A caller that is cancelled closes the connection.
@@ -167,7 +167,8 @@ class Connections:
         return await self._exchange(data, seconds, self._polls)
 
     def cut_polls(self) -> None:
-        """End all long polls."""
+        """End all long polls, and those that are about to begin."""
+        self._polls_are_cut = True
         for connection in list(self._polls):
             connection.fail(PollCutError())
 
@@ -182,6 +183,9 @@ class Connections:
 
     async def _exchange(self, data: bytes, seconds: float, among: set[Connection]) -> Answer:
         connection = self._take() or await self._connect()
+        if self._polls_are_cut and among is self._polls:
+            connection.abort()
+            raise PollCutError
         among.add(connection)
         try:
             answer = await connection.exchange(data, seconds)

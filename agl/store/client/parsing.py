@@ -1,7 +1,7 @@
 """Answers of HTTP/1.1 (RFC 9112), parsed by httptools where it is installed and by h11 where not.
 
-The parsers are their libraries'; what is ours is the one shape in which an answer leaves them. An answer costs 8
-microseconds with httptools and 70 with h11.
+The parsers are their libraries'; what is ours is the one shape in which an answer leaves them. A small answer
+costs 0.06 ms more with h11 (benchmarks/store_client.py).
 """
 
 from __future__ import annotations

@@ -69,6 +69,23 @@ async def test_polls_do_not_take_the_place_of_calls(server: ScriptedStore) -> No
     assert {type(end) for end in await asyncio.gather(*polls, return_exceptions=True)} == {PollCutError}
 
 
+async def test_a_poll_that_is_still_connecting_is_cut_too(server: ScriptedStore) -> None:
+    connected = asyncio.Event()
+
+    async def slowly(factory: Callable[[], asyncio.Protocol]) -> None:
+        await connected.wait()
+        await server.dial(factory)
+
+    made = Connections(slowly, FastParser)
+    poll = asyncio.ensure_future(made.poll(GET, seconds=60))
+    await asyncio.sleep(0)
+    made.cut_polls()
+    connected.set()
+    with pytest.raises(PollCutError):
+        await poll
+    assert server.connections[0].is_closing()
+
+
 async def test_a_connection_that_was_long_idle_is_not_used_again(
     server: ScriptedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
