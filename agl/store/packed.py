@@ -19,11 +19,19 @@ MARK = "\x7f"
 """Begins what stands in JSON for something stored elsewhere. DEL is one byte in JSON and rare in text."""
 PACKED_KEYS = (PROMPT_TOKEN_IDS, RESPONSE_TOKEN_IDS, RESPONSE_LOGPROBS)
 """How the attributes begin that are packed; further choices of a call carry ``.1``, ``.2``, ... behind the key."""
+FIRST_CHOICE = frozenset(PACKED_KEYS)
 NUMBER_BYTES = 4
+ALL = 0b1111
+"""The mask of all byte planes."""
 
 
 def pack(attributes: Mapping[str, Any]) -> tuple[dict[str, str], bytes | None]:
-    """Return what stands for the packed attributes, by key, and their bytes. Any other text stays as it is."""
+    """Return what stands for the packed attributes, by key, and their bytes. Any other text stays as it is.
+
+    Further choices are packed where there is a first one, which makes this quick for spans that are no calls.
+    """
+    if FIRST_CHOICE.isdisjoint(attributes):
+        return {}, None
     places: dict[str, str] = {}
     entries: list[bytes] = []
     for key, value in attributes.items():
@@ -57,15 +65,13 @@ def entry_from_text(text: str) -> bytes | None:
     except (Base64Error, ValueError):
         return None
     count, rest = divmod(len(data), NUMBER_BYTES)
-    if not count or rest or b2a_base64(data, newline=False).decode("ascii") != text:
+    if not count or rest or b2a_base64(data, newline=False) != text.encode():
         return None
-    mask, planes = 0, bytearray()
-    for number in range(NUMBER_BYTES):
-        plane = data[number::NUMBER_BYTES]
-        if plane.count(0) != count:
-            mask |= 1 << number
-            planes += plane
-    return _count_bytes(count) + bytes((mask,)) + planes
+    zeros = bytes(count)
+    planes = (data[::4], data[1::4], data[2::4], data[3::4])
+    kept = [plane for plane in planes if plane != zeros]
+    mask = sum(1 << number for number, plane in enumerate(planes) if plane != zeros) if len(kept) < 4 else ALL
+    return b"".join((_count_bytes(count), mask.to_bytes(), *kept))
 
 
 def texts_from_packed(packed: bytes) -> list[str]:
@@ -99,6 +105,8 @@ def _at(texts: list[str], stored: str) -> str | None:
 
 
 def _count_bytes(count: int) -> bytes:
+    if count < 0x80:
+        return count.to_bytes()
     parts = bytearray()
     while count >= 0x80:
         parts.append(count & 0x7F | 0x80)

@@ -98,25 +98,20 @@ def add(transaction: Transaction, spans: Sequence[Span]) -> list[Span]:
     """Store spans; those stored before are answered as they were. A span of an open attempt is a sign of life."""
     texts = [span_texts(span) for span in spans]
     owners = _find_owners(transaction, [(span.rollout_id, span.attempt_id) for span in spans])
-    numbers = [
-        None if owner.attempt == NO_ATTEMPT else owner.number(transaction, span.sequence_id)
-        for span, owner in zip(spans, owners, strict=True)
-    ]
     stow_long(transaction.db, spans, texts)
-    rows = [
-        _row_of(transaction, span, owner, number, text)
-        for span, owner, number, text in zip(spans, owners, numbers, texts, strict=True)
-    ]
+    rows: list[tuple[Any, ...]] = []
+    answers: list[Span] = []
+    for span, owner, text in zip(spans, owners, texts, strict=True):
+        number = None if owner.attempt == NO_ATTEMPT else owner.number(transaction, span.sequence_id)
+        rows.append(_row_of(transaction, span, owner, number, text))
+        answers.append(span.model_copy(update={"rollout_id": owner.rollout_id, "sequence_id": number}))
     _save_owners(transaction, owners)
     if insert_rows(transaction.db, _INSERT, rows, tail=_ONCE) < len(rows):
         taken = _release_unused(transaction, rows)
         _index(transaction, [one for one in zip(spans, rows, strict=True) if one[1][0] in taken])
         return [_stored(transaction, row[1], row[2]) for row in rows]
     _index(transaction, list(zip(spans, rows, strict=True)))
-    return [
-        span.model_copy(update={"rollout_id": owner.rollout_id, "sequence_id": number})
-        for span, owner, number in zip(spans, owners, numbers, strict=True)
-    ]
+    return answers
 
 
 def sequence_ids(transaction: Transaction, attempts: Sequence[tuple[str, str]]) -> list[int]:
@@ -142,11 +137,7 @@ def _row_of(
         position if number is None else number,
         span.name,
         span.kind,
-        text.status,
-        text.attributes,
-        text.events,
-        text.links,
-        text.resource,
+        *text[:5],
         span.start_time_ns,
         span.end_time_ns,
         text.packed,
