@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import gzip
 import json
 import socket
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +18,13 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 import pytest
+import uvicorn
 from store_processes import StoreProcess, served
+
+from agl.store.server import create_app
+from agl.store.server.connection import Connection, ConnectionLimits
+from agl.store.server.serving import EmbeddedServer, listening
+from agl.store.sqlite import SqliteStore
 
 MB = 1_000_000
 MAX_GROWTH_BYTES = 300 * MB
@@ -437,6 +445,56 @@ def test_many_clients_in_the_middle_of_a_body_hold_nobody_up(victim: Victim) -> 
 )
 def test_what_is_no_record_is_refused(victim: Victim, body: bytes) -> None:
     victim.refuses(victim.post("/v1/rollouts", body))
+
+
+@contextlib.asynccontextmanager
+async def impatient(seconds: float) -> AsyncIterator[int]:
+    """A server as ``StoreServer`` makes it, with limits that a test can wait for; its port."""
+    async with SqliteStore(":memory:") as store:
+        limits = ConnectionLimits(max_connections=1000, head_seconds=seconds, unread_seconds=seconds)
+        http: Any = functools.partial(Connection, limits)
+        config = uvicorn.Config(
+            create_app(store, body_seconds=seconds), http=http, lifespan="off", loop="none", log_config=None
+        )
+        server = EmbeddedServer(config)
+        with listening("127.0.0.1", 0) as listener:
+            task = asyncio.create_task(server.serve(sockets=[listener]))
+            try:
+                yield listener.getsockname()[1]
+            finally:
+                server.should_exit = True
+                await task
+
+
+async def drip(port: int, start: bytes, drop: bytes) -> bytes:
+    """Send a drop at a time until the server has had enough; return its answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(start)
+    answered = asyncio.create_task(reader.read())
+    with contextlib.suppress(ConnectionError):
+        while not (await asyncio.wait((answered,), timeout=0.02))[0]:
+            writer.write(drop)
+    writer.close()
+    try:
+        return await answered
+    except ConnectionError:  # closed while drops were under way, which can outrun the answer
+        return b""
+
+
+async def test_clients_that_send_a_drop_at_a_time_are_cut_off_all_at_once() -> None:
+    head, body = b"GET /v1/health HTTP/1.1\r\nhost: 127.0.0.1\r\n", HEAD + b"content-length: 1000000\r\n\r\n["
+    async with impatient(0.5) as port, asyncio.timeout(60), httpx.AsyncClient() as client:
+        drips = [
+            asyncio.create_task(drip(port, *what))
+            for what in ((head, b"x: y\r\n"), (body, b"1,"))
+            for _ in range(100)
+        ]
+        answer = await client.get(f"http://127.0.0.1:{port}/v1/health", timeout=20)
+        assert answer.status_code == 200
+        told = await asyncio.gather(*drips)
+    assert all(one == b"" or one.startswith(b"HTTP/1.1 408 ") for one in told)
+    assert any(told[:100])
+    assert any(told[100:])
 
 
 def test_too_many_at_once_are_refused(victim: Victim) -> None:
