@@ -156,10 +156,7 @@ class FakeCollection:
         if not found and not upsert:
             return None
         old = found[0] if found else {"_id": where["_id"]}
-        new = copy.deepcopy(old)
-        for operator, fields in update.items():
-            for path, operand in fields.items():
-                _OPERATORS[operator](*_parent(new, path), copy.deepcopy(operand))
+        new = _updated(old, update)
         self._store(new, new=not found)
         self.database.answer()
         return _projected(new if return_document else old, projection)
@@ -176,12 +173,9 @@ class FakeCollection:
                 self._store(copy.deepcopy(write._doc), new=not found)
                 return
             assert isinstance(write, UpdateOne)
-            for old in found[:1]:
-                new = copy.deepcopy(old)
-                for operator, fields in write._doc.items():
-                    for path, operand in fields.items():
-                        _OPERATORS[operator](*_parent(new, path), operand)
-                self._store(new, new=False)
+            if found or write._upsert:
+                old = found[0] if found else {"_id": write._filter["_id"]}
+                self._store(_updated(old, write._doc), new=not found)
 
         self._each(apply, writes)
         self.database.answer()
@@ -342,6 +336,14 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 # Updates.
+
+
+def _updated(old: Document, update: Document) -> Document:
+    new = copy.deepcopy(old)
+    for operator, fields in update.items():
+        for path, operand in fields.items():
+            _OPERATORS[operator](*_parent(new, path), copy.deepcopy(operand))
+    return new
 
 
 def _set(parent: Document, name: str, operand: Any) -> None:

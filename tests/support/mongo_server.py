@@ -16,7 +16,7 @@ from typing import Any
 
 from pymongo import MongoClient
 
-COLLECTIONS = ("rollouts", "spans", "resources", "workers", "runs", "metrics", "batches", "store")
+COLLECTIONS = ("rollouts", "spans", "resources", "workers", "runs", "metrics", "batches", "blobs", "store")
 
 
 class MongoServer:

@@ -96,6 +96,8 @@ class Access:
         self.closing = False
         self.asked: dict[str, float] = {}
         """When each worker was last noted to ask for work."""
+        self.kept: dict[str, float] = {}
+        """When each long text was last noted to be needed."""
         self.deadlines = Deadlines(lambda now: look(self, now), self.now)
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from agl.errors import InvalidRequestError
-from agl.store.mongo import resources, runs, workers
+from agl.store.mongo import large, resources, runs, workers
 from agl.store.mongo.access import Access
 from agl.store.mongo.documents import Document, present, rollout_of
 from agl.store.mongo.span_documents import span_of, token
@@ -70,12 +70,20 @@ async def page(
     make: Callable[[Document], T],
 ) -> Page[T]:
     """Return a page of a list whose keys are never missing."""
+    found, cursor = await documents(access, name, query, where, keys=keys)
+    return Page(items=[make(document) for document in found], next_cursor=cursor)
+
+
+async def documents(
+    access: Access, name: str, query: ListQuery, where: Document, *, keys: Sequence[str]
+) -> tuple[list[Document], str | None]:
+    """Return the documents of a page, and the cursor behind them."""
     found = await read(
         access, name, [where, behind(query, keys)], keys=keys, order=query.order, limit=query.limit + 1
     )
     more, found = len(found) > query.limit, found[: query.limit]
     cursor = cursor_text(order_text(query, keys), [found[-1][key] for key in keys]) if more else None
-    return Page(items=[make(document) for document in found], next_cursor=cursor)
+    return found, cursor
 
 
 def among(values: Sequence[str] | None) -> Document | None:
@@ -159,7 +167,9 @@ async def spans(access: Access, query: SpanQuery) -> Page[Span]:
     by_number = query.rollout_id is not None or query.attempt_id is not None
     keys = ("number", "sequence_id") if by_number else ("position", "_id")
     wanted = [one for one in filters if one]
-    return await page(access, "spans", query, {"$and": wanted} if wanted else {}, keys=keys, make=span_of)
+    found, cursor = await documents(access, "spans", query, {"$and": wanted} if wanted else {}, keys=keys)
+    contents = await large.contents(access, found)
+    return Page(items=[span_of(document, contents) for document in found], next_cursor=cursor)
 
 
 async def _attempt_filter(access: Access, rollout_id: str | None, attempt_id: str) -> Document | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from agl.errors import ConflictError, NotFoundError
 from agl.store.base import Retention
-from agl.store.mongo import batches
+from agl.store.mongo import batches, large
 from agl.store.mongo.access import Access
 from agl.store.mongo.documents import TERMINAL, Document
 
@@ -50,6 +50,7 @@ async def delete_run(access: Access, run_id: str) -> dict[str, int]:
     over = {"run_id": run_id, "status": {"$in": TERMINAL}}
     counts["attempts"] = await _count_attempts(access, over)
     counts["rollouts"] = await _delete(access, "rollouts", over)
+    await large.forget(access)
     await _require_over(access, run_id)  # somebody may have enqueued meanwhile: then the run stays
     await _delete(access, "runs", {"_id": run_id})
     return counts
@@ -82,6 +83,7 @@ async def delete_spans(access: Access, finished_before: float, run_id: str | Non
         # The position of a span is the time at which it was stored, in microseconds.
         stored_before = {"rollout_id": None, "position": {"$lt": int(finished_before * 1e6)}}
         gone += await _delete(access, "spans", stored_before)
+    await large.forget(access)
     return gone
 
 

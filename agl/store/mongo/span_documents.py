@@ -12,7 +12,10 @@ from typing import Any
 
 import orjson
 
+from agl.store.cutting import LONG, has_marks
 from agl.store.mongo.documents import Document, json_text, present
+from agl.store.mongo.large import Pieces, filled, stowed
+from agl.store.packed import MARK, pack, unpack
 from agl.types import Span, SpanEvent, SpanLink, SpanStatus
 
 NO_ATTEMPT = 0
@@ -24,38 +27,54 @@ def span_key(trace_id: str, span_id: str) -> str:
     return f"{len(trace_id)}:{trace_id}{span_id}"
 
 
-def constant_part(span: Span) -> Document:
-    """Return what of a span's document does not depend on its owner."""
+def constant_part(span: Span, pieces: Pieces) -> Document:
+    """Return what of a span's document does not depend on its owner; long texts are added to ``pieces``."""
     what = f"span {span.span_id} ({span.name})"
     plain_status = span.status.code == "unset" and span.status.description is None
-    return present(
-        {
-            "_id": span_key(span.trace_id, span.span_id),
-            "trace_id": span.trace_id,
-            "parent_id": span.parent_id,
-            "name": span.name,
-            "kind": span.kind,
-            "status": None if plain_status else span.status.model_dump_json(),
-            "attributes": json_text(span.attributes, f"attributes of {what}"),
-            "events": json_text([one.model_dump() for one in span.events], f"events of {what}")
-            if span.events
-            else None,
-            "links": json_text([one.model_dump() for one in span.links], f"links of {what}")
-            if span.links
-            else None,
-            "resource": json_text(span.resource, f"resource of {what}") if span.resource else None,
-            "start_time_ns": span.start_time_ns,
-            "end_time_ns": span.end_time_ns,
-            "tokens": tokens(span.attributes) or None,
+    places, packed = pack(span.attributes)
+    attributes = json_text({**span.attributes, **places}, f"attributes of {what}")
+    mine: Pieces = {}
+    if len(attributes) >= LONG or attributes.count(MARK) > len(places):
+        short = {
+            key: places[key] if key in places else stowed(value, mine)
+            for key, value in span.attributes.items()
         }
-    )
+        attributes = json_text(short, f"attributes of {what}")
+    events = [one.model_dump() for one in span.events]
+    links = [one.model_dump() for one in span.links]
+    document = {
+        "_id": span_key(span.trace_id, span.span_id),
+        "trace_id": span.trace_id,
+        "parent_id": span.parent_id,
+        "name": span.name,
+        "kind": span.kind,
+        "status": None if plain_status else span.status.model_dump_json(),
+        "attributes": attributes,
+        "events": _short_text(events, mine, f"events of {what}") if events else None,
+        "links": json_text(links, f"links of {what}") if links else None,
+        "resource": _short_text(span.resource, mine, f"resource of {what}") if span.resource else None,
+        "start_time_ns": span.start_time_ns,
+        "end_time_ns": span.end_time_ns,
+        "packed": packed,
+        "blobs": list(mine) or None,
+        "tokens": tokens(span.attributes) or None,
+    }
+    pieces |= mine
+    return present(document)
 
 
-def span_of(document: Document) -> Span:
-    """Return the span of a document."""
+def span_of(document: Document, contents: Mapping[str, str]) -> Span:
+    """Return the span of a document; ``contents`` has the pieces that it names."""
     trace_id = document["trace_id"]
-    status, events, links = document.get("status"), document.get("events"), document.get("links")
+    status, links = document.get("status"), document.get("links")
     number = document["number"]
+    attributes = orjson.loads(document["attributes"])
+    events = orjson.loads(document.get("events", "[]"))
+    resource = orjson.loads(document.get("resource", "{}"))
+    if "packed" in document:
+        unpack(attributes, document["packed"])
+    if "blobs" in document:
+        attributes, events, resource = (filled(one, contents) for one in (attributes, events, resource))
     return Span(
         trace_id=trace_id,
         span_id=document["_id"][len(span_key(trace_id, "")) :],
@@ -63,16 +82,22 @@ def span_of(document: Document) -> Span:
         name=document["name"],
         kind=document["kind"],
         status=SpanStatus() if status is None else SpanStatus.model_validate_json(status),
-        attributes=orjson.loads(document["attributes"]),
-        events=() if events is None else tuple(SpanEvent(**one) for one in orjson.loads(events)),
+        attributes=attributes,
+        events=tuple(SpanEvent(**one) for one in events),
         links=() if links is None else tuple(SpanLink(**one) for one in orjson.loads(links)),
-        resource=orjson.loads(document.get("resource", "{}")),
+        resource=resource,
         start_time_ns=document["start_time_ns"],
         end_time_ns=document.get("end_time_ns"),
         rollout_id=document.get("rollout_id"),
         attempt_id=document.get("attempt_id"),
         sequence_id=None if number == NO_ATTEMPT else document["sequence_id"],
     )
+
+
+def _short_text(value: Any, pieces: Pieces, what: str) -> str:
+    """Return JSON text without its long texts, which are added to ``pieces``."""
+    text = json_text(value, what)
+    return json_text(stowed(value, pieces), what) if has_marks(text) else text
 
 
 def tokens(attributes: Mapping[str, Any]) -> list[int]:

@@ -16,7 +16,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from agl.errors import InvalidRequestError
-from agl.store.mongo import changing, signs
+from agl.store.mongo import changing, large, signs
 from agl.store.mongo.access import Access
 from agl.store.mongo.batches import encoded
 from agl.store.mongo.documents import Document, present
@@ -65,12 +65,15 @@ class _Entry:
 async def add(access: Access, spans: Sequence[Span]) -> list[Span]:
     """Store spans; those stored before are answered as they were. A span of an open attempt is a sign of life."""
     constants: list[bytes] = []
+    pieces: large.Pieces = {}
     for span in spans:
         if span.sequence_id is not None and span.sequence_id < 1 and span.attempt_id is not None:
             raise InvalidRequestError(
                 f"sequence_id {span.sequence_id}: the spans of an attempt are numbered from 1"
             )
-        constants.append(encoded(access, constant_part(span), f"span {span.span_id} ({span.name})"))
+        constants.append(encoded(access, constant_part(span, pieces), f"span {span.span_id} ({span.name})"))
+    for name, text in pieces.items():
+        encoded(access, {"_id": name, "text": text}, "a text of a span")
     if not spans:
         return []
     await access.deadlines.ready()
@@ -80,6 +83,7 @@ async def add(access: Access, spans: Sequence[Span]) -> list[Span]:
         _Entry(span=span, constant=constant, owner=owners[key])
         for span, constant, key in zip(spans, constants, keys, strict=True)
     ]
+    await large.keep(access, pieces)
     await _number_all(access, entries, wanted=True)
     waiting = entries
     while waiting:
@@ -192,4 +196,5 @@ async def _find(access: Access, entries: Sequence[_Entry]) -> dict[str, Span]:
         return {}
     ids = [span_key(entry.span.trace_id, entry.span.span_id) for entry in entries]
     found: list[Document] = await access.call(lambda: access["spans"].find({"_id": {"$in": ids}}).to_list())
-    return {document["_id"]: span_of(document) for document in found}
+    contents = await large.contents(access, found)
+    return {document["_id"]: span_of(document, contents) for document in found}

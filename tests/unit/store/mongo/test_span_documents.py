@@ -49,12 +49,13 @@ def test_a_span_comes_back_from_its_document_as_it_was() -> None:
         attempt_id="at",
         sequence_id=4,
     )
+    pieces: dict[str, str] = {}
     owner = {"rollout_id": "ro", "attempt_id": "at", "number": 1, "sequence_id": 4}
-    assert span_of(constant_part(span) | owner) == span
+    assert span_of(constant_part(span, pieces) | owner, pieces) == span
 
 
 def test_defaults_take_no_space() -> None:
-    document = constant_part(Span(span_id="s", trace_id="t", name="n", start_time_ns=1))
+    document = constant_part(Span(span_id="s", trace_id="t", name="n", start_time_ns=1), {})
     assert set(document) == {"_id", "trace_id", "name", "kind", "attributes", "start_time_ns"}
 
 
