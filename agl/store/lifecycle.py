@@ -170,7 +170,7 @@ def claimed(
         "resources_id": rollout.resources_id or resources_id,
         "started_at": now if rollout.started_at is None else rollout.started_at,
     }
-    return AttemptedRollout(rollout=rollout.model_copy(update=changes), attempt=attempt)
+    return AttemptedRollout(rollout=rollout.changed(**changes), attempt=attempt)
 
 
 def alive(held: AttemptedRollout, *, now: float, worker_id: str | None = None) -> AttemptedRollout:
@@ -186,8 +186,8 @@ def alive(held: AttemptedRollout, *, now: float, worker_id: str | None = None) -
         changes["worker_id"] = worker_id
     rollout = held.rollout
     if rollout.status == "preparing":
-        rollout = rollout.model_copy(update={"status": "running"})
-    return AttemptedRollout(rollout=rollout, attempt=held.attempt.model_copy(update=changes))
+        rollout = rollout.changed(status="running")
+    return AttemptedRollout(rollout=rollout, attempt=held.attempt.changed(**changes))
 
 
 def ended(held: AttemptedRollout, report: AttemptReport, *, now: float) -> AttemptedRollout:
@@ -200,14 +200,12 @@ def ended(held: AttemptedRollout, report: AttemptReport, *, now: float) -> Attem
     error = report.error
     if error is None and end != "succeeded":
         error = ErrorInfo(cause=end)
-    attempt = held.attempt.model_copy(
-        update={
-            "status": end,
-            "finished_at": now,
-            "error": error,
-            "lease": None,
-            "worker_id": report.worker_id or held.attempt.worker_id,
-        }
+    attempt = held.attempt.changed(
+        status=end,
+        finished_at=now,
+        error=error,
+        lease=None,
+        worker_id=report.worker_id or held.attempt.worker_id,
     )
     status = rollout_end(held.rollout.config, held.rollout.num_attempts, end)
     changes: dict[str, object] = {"status": status}
@@ -218,7 +216,7 @@ def ended(held: AttemptedRollout, report: AttemptReport, *, now: float) -> Attem
             "reward": None if report.reward is None else float(report.reward),
             "reward_dimensions": {name: float(value) for name, value in report.reward_dimensions.items()},
         }
-    return AttemptedRollout(rollout=held.rollout.model_copy(update=changes), attempt=attempt)
+    return AttemptedRollout(rollout=held.rollout.changed(**changes), attempt=attempt)
 
 
 def reported(
@@ -248,7 +246,7 @@ def reported(
         changes: dict[str, object] = {"last_heartbeat_at": now, "lease": lease_end(rollout.config, now)}
         if report.worker_id is not None:
             changes["worker_id"] = report.worker_id
-        return AttemptedRollout(rollout=rollout, attempt=attempt.model_copy(update=changes))
+        return AttemptedRollout(rollout=rollout, attempt=attempt.changed(**changes))
     return alive(held, now=now, worker_id=report.worker_id)
 
 
@@ -296,7 +294,7 @@ def cancelled(rollout: Rollout, attempt: Attempt | None, *, now: float) -> tuple
         held = ended(held, AttemptReport(status="cancelled"), now=now)
         return held.rollout, held.attempt
     changes = {"status": "cancelled", "finished_at": now, "error": ErrorInfo(cause="cancelled")}
-    return rollout.model_copy(update=changes), attempt
+    return rollout.changed(**changes), attempt
 
 
 def check_move(rollout: Rollout, status: RolloutStatus) -> None:
@@ -335,9 +333,9 @@ def changed(
         )
     if change.metadata is not None:
         fields["metadata"] = dict(change.metadata)
-    rollout = rollout.model_copy(update=fields)
+    rollout = rollout.changed(**fields)
     if change.config is not None and attempt is not None and not is_terminal(attempt.status):
-        attempt = attempt.model_copy(update={"lease": lease_end(change.config, attempt.last_heartbeat_at)})
+        attempt = attempt.changed(lease=lease_end(change.config, attempt.last_heartbeat_at))
     if change.status is None or change.status == rollout.status:
         return rollout, attempt
     return _moved(rollout, attempt, change.status, now=now)
@@ -370,4 +368,4 @@ def _moved(
     fields: dict[str, object] = {"status": status}
     if status == "failed":
         fields |= {"finished_at": now, "error": cause}
-    return rollout.model_copy(update=fields), attempt
+    return rollout.changed(**fields), attempt

@@ -98,13 +98,13 @@ class ClaimedRollout(Rollout):
     @classmethod
     def of(cls, held: AttemptedRollout) -> ClaimedRollout:
         """Return the wire's form of a rollout and its attempt."""
-        return cls.model_construct(**dict(held.rollout), attempt=held.attempt)
+        return cls.trusted({**held.rollout.__dict__, "attempt": held.attempt})
 
     def held(self) -> AttemptedRollout:
         """Return the rollout and its attempt."""
         fields = self.__dict__.copy()
         attempt = fields.pop("attempt")
-        return AttemptedRollout.model_construct(rollout=Rollout.model_construct(**fields), attempt=attempt)
+        return AttemptedRollout.trusted({"rollout": Rollout.trusted(fields), "attempt": attempt})
 
 
 class Dequeue(Record):
@@ -190,7 +190,7 @@ class StoredSpans(Record):
     def spans(self, sent: list[Span]) -> list[Span]:
         """Return the stored spans, given those that were sent."""
         return [
-            self.others.get(str(place)) or span.model_copy(update={"sequence_id": number})
+            self.others.get(str(place)) or span.changed(sequence_id=number)
             for place, (span, number) in enumerate(zip(sent, self.sequence_ids, strict=True))
         ]
 

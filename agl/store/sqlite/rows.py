@@ -86,48 +86,52 @@ def rollouts_from_rows(db: sqlite3.Connection, rows: Sequence[Row]) -> list[Roll
 
 def rollout_from_row(row: Row) -> Rollout:
     """Return the rollout of ``ROLLOUT_COLUMNS``, of a row that refers to no blobs."""
-    return Rollout(
-        rollout_id=row[0],
-        run_id=row[1],
-        task=json_value(row[2]),
-        mode=row[3],
-        group_id=row[4],
-        resources_id=row[5],
-        config=config_from_text(row[6]),
-        metadata=json_value(row[7]),
-        priority=row[8],
-        status=row[9],
-        reward=row[10],
-        reward_dimensions=orjson.loads(row[11]),
-        error=None if row[12] is None else ErrorInfo.model_validate_json(row[12]),
-        created_at=row[13],
-        started_at=row[14],
-        finished_at=row[15],
-        num_attempts=row[16],
+    return Rollout.trusted(
+        {
+            "rollout_id": row[0],
+            "run_id": row[1],
+            "task": json_value(row[2]),
+            "mode": row[3],
+            "group_id": row[4],
+            "resources_id": row[5],
+            "config": config_from_text(row[6]),
+            "metadata": json_value(row[7]),
+            "priority": row[8],
+            "status": row[9],
+            "reward": row[10],
+            "reward_dimensions": orjson.loads(row[11]),
+            "error": None if row[12] is None else ErrorInfo.model_validate_json(row[12]),
+            "created_at": row[13],
+            "started_at": row[14],
+            "finished_at": row[15],
+            "num_attempts": row[16],
+        }
     )
 
 
 def attempt_from_row(rollout_id: str, row: Row) -> Attempt:
     """Return the attempt of ``ATTEMPT_COLUMNS``."""
-    return Attempt(
-        attempt_id=row[0],
-        rollout_id=rollout_id,
-        sequence_id=row[1],
-        worker_id=row[2],
-        status=row[3],
-        started_at=row[4],
-        last_heartbeat_at=row[5],
-        finished_at=row[6],
-        error=None if row[7] is None else ErrorInfo.model_validate_json(row[7]),
-        lease=row[8],
+    return Attempt.trusted(
+        {
+            "attempt_id": row[0],
+            "rollout_id": rollout_id,
+            "sequence_id": row[1],
+            "worker_id": row[2],
+            "status": row[3],
+            "started_at": row[4],
+            "last_heartbeat_at": row[5],
+            "finished_at": row[6],
+            "error": None if row[7] is None else ErrorInfo.model_validate_json(row[7]),
+            "lease": row[8],
+        }
     )
 
 
 def held_from_rows(db: sqlite3.Connection, rows: Sequence[Row]) -> list[AttemptedRollout]:
     """Return the rollouts and attempts of ``HELD_COLUMNS``."""
     return [
-        AttemptedRollout(
-            rollout=rollout_from_row(row), attempt=attempt_from_row(row[0], row[NUM_ROLLOUT_COLUMNS:])
+        AttemptedRollout.trusted(
+            {"rollout": rollout_from_row(row), "attempt": attempt_from_row(row[0], row[NUM_ROLLOUT_COLUMNS:])}
         )
         for row in filled_rows(db, rows, ROLLOUT_JSON)
     ]
@@ -139,23 +143,30 @@ def spans_from_rows(db: sqlite3.Connection, rows: Sequence[Row]) -> list[Span]:
     return [_span_from_row(row) for row in full]
 
 
+@lru_cache(maxsize=256)
+def _status_from_text(text: str | None) -> SpanStatus:
+    return SpanStatus() if text is None else SpanStatus.model_validate_json(text)
+
+
 def _span_from_row(row: Row) -> Span:
-    return Span(
-        trace_id=hex_from_stored(row[0]),
-        span_id=hex_from_stored(row[1]),
-        parent_id=None if row[2] is None else hex_from_stored(row[2]),
-        name=row[3],
-        kind=row[4],
-        status=SpanStatus() if row[5] is None else SpanStatus.model_validate_json(row[5]),
-        attributes=json_value(row[6]),
-        events=() if row[7] is None else tuple(SpanEvent(**event) for event in json_value(row[7])),
-        links=() if row[8] is None else tuple(SpanLink(**link) for link in orjson.loads(row[8])),
-        resource={} if row[9] is None else json_value(row[9]),
-        start_time_ns=row[10],
-        end_time_ns=row[11],
-        rollout_id=row[12],
-        attempt_id=row[13],
-        sequence_id=row[15] if row[16] != NO_ATTEMPT else None,
+    return Span.trusted(
+        {
+            "trace_id": hex_from_stored(row[0]),
+            "span_id": hex_from_stored(row[1]),
+            "parent_id": None if row[2] is None else hex_from_stored(row[2]),
+            "name": row[3],
+            "kind": row[4],
+            "status": _status_from_text(row[5]),
+            "attributes": json_value(row[6]),
+            "events": () if row[7] is None else tuple(SpanEvent(**event) for event in json_value(row[7])),
+            "links": () if row[8] is None else tuple(SpanLink(**link) for link in orjson.loads(row[8])),
+            "resource": {} if row[9] is None else json_value(row[9]),
+            "start_time_ns": row[10],
+            "end_time_ns": row[11],
+            "rollout_id": row[12],
+            "attempt_id": row[13],
+            "sequence_id": row[15] if row[16] != NO_ATTEMPT else None,
+        }
     )
 
 

@@ -104,7 +104,7 @@ def add(transaction: Transaction, spans: Sequence[Span]) -> list[Span]:
     for span, owner, text in zip(spans, owners, texts, strict=True):
         number = None if owner.attempt == NO_ATTEMPT else owner.number(transaction, span.sequence_id)
         rows.append(_row_of(transaction, span, owner, number, text))
-        answers.append(span.model_copy(update={"rollout_id": owner.rollout_id, "sequence_id": number}))
+        answers.append(span.changed(rollout_id=owner.rollout_id, sequence_id=number))
     _save_owners(transaction, owners)
     if insert_rows(transaction.db, _INSERT, rows, tail=_ONCE) < len(rows):
         taken = _release_unused(transaction, rows)
