@@ -105,16 +105,17 @@ def _attribute_equals(db: sqlite3.Connection, filtered: Filter, name: str, value
         filtered.add(f"{one} j.type IN ('integer', 'real') AND j.atom = ?)", name, value)
         return
     wanted = json_text(value, f"attribute {name}")
-    if isinstance(value, str) and name.startswith(PACKED_KEYS) and entry_from_text(value) is not None:
-        filtered.add(f"{one} j.type = 'text' AND ? IN (j.atom, packed_text(s.packed, j.atom)))", name, value)
-        return
+    plain = value
     if has_marks(wanted):
         found = stowed_already(db, value)
-        if found is None:
-            filtered.add("0")  # a text that no row refers to
-            return
-        value, wanted = found[0], json_text(found[0], f"attribute {name}")
-    if isinstance(value, str) and "\0" not in value:  # there json_each ends a text
+        value = None if found is None else found[0]  # None: a text that no row refers to
+        wanted = json_text(value, f"attribute {name}")
+    if isinstance(plain, str) and name.startswith(PACKED_KEYS) and entry_from_text(plain) is not None:
+        same = "(j.atom = ? OR packed_text(s.packed, j.atom) = ?)"
+        filtered.add(f"{one} j.type = 'text' AND {same})", name, value, plain)
+    elif value is None:
+        filtered.add("0")
+    elif isinstance(value, str) and "\0" not in value:  # there json_each ends a text
         filtered.add(f"{one} j.type = 'text' AND j.atom = ?)", name, value)
     else:
         filtered.add("json_has(s.attributes, ?, ?)", name, wanted)
