@@ -2,9 +2,10 @@
 
     python benchmarks/store_scale.py [--spans 1000000 --rollouts 50000] [--keep FILE]
 
-The file is built through the store's own API and is the same each time. Every query is asked at least 50 times with
-varying values; its p50 has a budget of 20 ms for a page of 100. A page of 1,000 spans is measured beside it: most of
-its time goes into building 1,000 records. Prints tables and writes benchmarks/results/store_scale.json.
+The file is filled over HTTP, through an `agl store`, with the same records each time. Then every query is asked in
+process, 50 times with varying values; the p50 of each has a budget of 20 ms, for a page of 100 and one of 1,000 (most
+of whose time goes into building 1,000 records). Beside the time stands the processor time, which other programs on the
+machine disturb less. Prints tables and writes benchmarks/results/store_scale.json.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import report
+from store import agl_server
 from store_scale_data import MODELS, RUNS, WORKERS, build, response_id
 
 from agl.store.base import LightningStore
@@ -138,14 +140,16 @@ async def cursors(list_page: Callable[[int, str | None], Awaitable[Page[Any]]], 
 async def timed(ask: Ask, limit: int, times: int) -> dict[str, float]:
     """Return p50 and p99 of a query, and how many records it answered at most."""
     seconds: list[float] = []
+    cpu: list[float] = []
     found = 0
     for number in range(times):
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         answer = await ask(number, limit)
         seconds.append(time.perf_counter() - start)
+        cpu.append(time.process_time() - cpu_start)
         if isinstance(answer, Page):
             found = max(found, len(answer.items))
-    return {**report.milliseconds(seconds), "found": found}
+    return {**report.milliseconds(seconds), "cpu_p50_ms": report.milliseconds(cpu)["p50_ms"], "found": found}
 
 
 async def measure_queries(store: LightningStore, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -171,12 +175,12 @@ async def measure_queries(store: LightningStore, options: argparse.Namespace) ->
             continue
         rows = {f"page of {limit}": await timed(ask, limit, options.queries) for limit in LIMITS}
         results[name] = rows
-        first, second = rows.values()
-        over = "" if first["p50_ms"] < BUDGET_MS else "  OVER BUDGET"
-        sys.stdout.write(
-            f"{name:44}{first['p50_ms']:9.2f}{first['p99_ms']:9.2f}{first['found']:7.0f}"
-            f"{second['p50_ms']:9.2f}{second['p99_ms']:9.2f}{second['found']:7.0f}{over}\n"
+        over = "" if all(row["p50_ms"] < BUDGET_MS for row in rows.values()) else "  OVER BUDGET"
+        cells = "".join(
+            f"{row['p50_ms']:10.2f}{row['cpu_p50_ms']:8.2f}{row['p99_ms']:9.2f}{row['found']:6.0f}"
+            for row in rows.values()
         )
+        sys.stdout.write(f"{name:42}{cells}{over}\n")
         sys.stdout.flush()
     return results
 
@@ -232,7 +236,8 @@ async def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Build the file unless it is there, ask it, print and return the numbers."""
     results: dict[str, Any] = {}
     if not await asyncio.to_thread(path.exists):
-        results["ingest"] = await build(path, spans=options.spans, rollouts=options.rollouts)
+        with agl_server(f"store.path={path}") as (url, pid):
+            results["ingest"] = await build(url, pid, spans=options.spans, rollouts=options.rollouts)
         sys.stdout.write(f"ingest: {results['ingest']}\n")
     async with SqliteLightningStore(str(path)) as store:
         counts = await store.statistics()
@@ -240,8 +245,8 @@ async def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
             "spans": counts["spans"],
             "megabytes": (await asyncio.to_thread(path.stat)).st_size / 1e6,
         }
-        sys.stdout.write(f"{results['file']}\n{'':44}{'100: p50':>9}{'p99':>9}{'found':>7}")
-        sys.stdout.write(f"{'1000: p50':>10}{'p99':>8}{'found':>7}\n")
+        head = "".join(f"{f'{limit}: p50':>10}{'cpu':>8}{'p99':>9}{'found':>6}" for limit in LIMITS)
+        sys.stdout.write(f"{results['file']}\n{'':42}{head}\n")
         results["queries"] = await measure_queries(store, options)
     async with InMemoryLightningStore() as store:
         results["sweep"] = await measure_sweeps(store)

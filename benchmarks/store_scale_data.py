@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 from agl.store.base import LightningStore
-from agl.store.sqlite import SqliteLightningStore
+from agl.store.client import LightningStoreClient
 from agl.types import AttemptedRollout, RolloutRequest, Span
 from agl.types import attributes as key
 
@@ -29,13 +28,13 @@ def response_id(number: int) -> str:
     return f"chatcmpl-{number * 2654435761 % 2**32:08x}{number:08x}"
 
 
-async def build(path: Path, *, spans: int, rollouts: int) -> dict[str, Any]:
-    """Write the file, and return how fast that went and what memory it took."""
-    process = psutil.Process()
+async def build(url: str, pid: int, *, spans: int, rollouts: int) -> dict[str, Any]:
+    """Fill the store that is served there, and return how fast that went and what memory its process took."""
+    server = psutil.Process(pid)
     rng = random.Random(0)
     memory: list[float] = []
     start = time.perf_counter()
-    async with SqliteLightningStore(str(path)) as store:
+    async with LightningStoreClient(url) as store:
         for name in RUNS:
             await store.add_run(name=name, run_id=name)
         done = number = 0
@@ -43,13 +42,13 @@ async def build(path: Path, *, spans: int, rollouts: int) -> dict[str, Any]:
             count = min(CHUNK, rollouts - done)
             number = await _chunk(store, rng, done, count, number, spans // rollouts)
             done += count
-            memory.append(process.memory_info().rss / 1e6)
+            memory.append(server.memory_info().rss / 1e6)
     seconds = time.perf_counter() - start
     return {
         "spans_per_second": round(number / seconds),
         "rollouts_per_second": round(rollouts / seconds),
-        "resident_megabytes_early": round(memory[len(memory) // 10]),
-        "resident_megabytes_max": round(max(memory)),
+        "server_resident_megabytes_after_a_tenth": round(memory[len(memory) // 10]),
+        "server_resident_megabytes_max": round(max(memory)),
     }
 
 
