@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from agl.proxy.refusal import CallRefusedError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest:
@@ -25,6 +27,8 @@ class ClientRequest:
     stream: bool
     native: dict[str, Any] = field(default_factory=dict[str, Any])
     """The body as the client sent it: for upstreams of the same format, and for wording the answer."""
+    native_only: CallRefusedError | None = None
+    """Raise it where the upstream is not of the same format: the request asks for what only the provider can do."""
 
 
 class EventWriter(Protocol):
