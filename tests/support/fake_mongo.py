@@ -15,6 +15,7 @@ from typing import Any
 import bson
 from pymongo import IndexModel, ReplaceOne, UpdateOne
 from pymongo.errors import AutoReconnect, BulkWriteError, DuplicateKeyError
+from pymongo.write_concern import WriteConcern
 
 Document = dict[str, Any]
 
@@ -68,12 +69,15 @@ class FakeClient:
         self.options: Document = {}
         self.closed = False
         self.admin = self
+        self.write_concern = WriteConcern()
+        self.database_concern = WriteConcern()
 
     def __call__(self, url: str, **options: Any) -> FakeClient:
         self.options = {"url": url, **options}
         return self
 
-    def get_database(self, name: str, codec_options: Any) -> FakeMongo:
+    def get_database(self, name: str, codec_options: Any, write_concern: WriteConcern) -> FakeMongo:
+        self.database_concern = write_concern
         return self.database
 
     async def command(self, name: str) -> Document:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from bson.codec_options import CodecOptions
 from pymongo import AsyncMongoClient
 from pymongo.errors import DuplicateKeyError, PyMongoError
+from pymongo.write_concern import WriteConcern
 
 from agl.errors import StoreError, StoreUnavailableError
 from agl.store.mongo.deadlines import Deadlines
@@ -120,13 +121,15 @@ class Access:
         self._client = client
         self.arrivals, self.finishes, self.closing = Arrivals(), Finishes(), False
         try:
-            self._collections = collections_of(
-                client.get_database(self._database, codec_options=_CODEC),
-                self._prefix,
-            )
             hello = await self.greet()
             self.document_bytes = int(hello.get("maxBsonObjectSize", DEFAULT_DOCUMENT_BYTES))
             self.has_change_streams = "setName" in hello or hello.get("msg") == "isdbgrid"
+            concern = client.write_concern
+            if self.has_change_streams and "w" not in concern.document:
+                # What one member alone has written is lost when another becomes primary.
+                concern = WriteConcern("majority", j=self._journal or None)
+            database = client.get_database(self._database, codec_options=_CODEC, write_concern=concern)
+            self._collections = collections_of(database, self._prefix)
             self.identity = await self.call(lambda: prepare(self._collections, self.location))
         except BaseException:
             self._client = None

@@ -64,3 +64,18 @@ async def test_closing_ends_all_waits_now_and_later() -> None:
     waits = [finishes.join(["a"]), finishes.join(["b"])]
     finishes.close()
     assert all(wait.done.done() for wait in (*waits, finishes.join(["c"])))
+
+
+async def test_who_waits_for_what_can_be_asked() -> None:
+    arrivals, finishes = Arrivals(), Finishes()
+    for run_id in (None, "r", "r"):
+        arrivals.join(run_id)
+    wait = finishes.join(["ro-1", "ro-2"])
+    assert arrivals.waiting() == {None: 1, "r": 2}
+    assert sorted(finishes.waiting()) == ["ro-1", "ro-2"]
+    arrivals.announce(["r"])
+    finishes.announce(["ro-2"])
+    assert arrivals.waiting() == {None: 1, "r": 1}
+    assert finishes.waiting() == ["ro-1"]
+    finishes.leave(wait)
+    assert finishes.waiting() == []

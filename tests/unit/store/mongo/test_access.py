@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fake_mongo import FakeClient, FakeMongo
 from pymongo.errors import AutoReconnect, InvalidURI, OperationFailure
+from pymongo.write_concern import WriteConcern
 
 from agl.errors import StoreError, StoreUnavailableError
 from agl.store.mongo import MongoStore
@@ -29,6 +30,24 @@ async def test_the_server_is_looked_for_as_long_as_was_set_and_writes_are_journa
     async with MongoStore("mongodb://h", journal=False, connect=client):  # pyright: ignore[reportArgumentType]
         assert "journal" not in client.options
     assert client.closed
+
+
+@pytest.mark.parametrize(
+    ("hello", "in_url", "expected"),
+    [
+        ({}, {}, {}),
+        ({"setName": "rs0"}, {}, {"w": "majority", "j": True}),
+        ({"msg": "isdbgrid"}, {}, {"w": "majority", "j": True}),
+        ({"setName": "rs0"}, {"w": 1}, {"w": 1}),
+    ],
+)
+async def test_a_replica_set_acknowledges_what_most_of_it_has(
+    database: FakeMongo, hello: dict[str, Any], in_url: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    client = FakeClient(database, hello)
+    client.write_concern = WriteConcern(**in_url)
+    async with MongoStore("mongodb://h", connect=client):  # pyright: ignore[reportArgumentType]
+        assert client.database_concern.document == expected
 
 
 async def test_a_call_that_did_not_reach_the_server_is_repeated(access: Access) -> None:
