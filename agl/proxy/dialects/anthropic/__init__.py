@@ -1,0 +1,1 @@
+"""The parts of Anthropic's dialect; ``agl.proxy.dialects.anthropic_messages`` puts them together."""
