@@ -10,7 +10,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from store_servers import CommandServer, ForkedServer, Server, lasting_port, zyg
 from store_writers import RUN, Facts, Writers, missing
 
 from agl.cli.store.backup import appearing_whole, download
-from agl.errors import StoreUnavailableError
+from agl.errors import NotFoundError, StoreUnavailableError
 from agl.store.base import LightningStore
 from agl.store.client import LightningStoreClient
 from agl.store.mongo import MongoLightningStore
@@ -119,7 +119,9 @@ async def check_all(store: LightningStore, facts: Facts) -> None:
 
 @pytest.fixture(scope="module")
 def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of 100,000 spans, made by a process that was killed: its last writes are still in the log."""
+    """A store of 100,000 spans, half of them the run ``gone``'s and half ``kept``'s, made by a process that was killed:
+    its last writes are still in the log.
+    """
     path = tmp_path_factory.mktemp("large") / "store.sqlite"
 
     async def build() -> None:
@@ -127,10 +129,12 @@ def large_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
             server = ForkedServer(process, path, 0)
             async with LightningStoreClient(await server.start()) as store:
                 for number in range(100):
-                    held = await store.start_rollout(RolloutRequest(task=number, rollout_id=f"ro-{number}"))
-                    await store.add_many_spans(
-                        spans_of(held.rollout.rollout_id, held.attempt.attempt_id, number)
+                    request = RolloutRequest(
+                        task=number, rollout_id=f"ro-{number}", run_id=("gone", "kept")[number % 2]
                     )
+                    attempt = (await store.start_rollout(request)).attempt
+                    await store.add_many_spans(spans_of(attempt.rollout_id, attempt.attempt_id, number))
+                    await store.update_attempt(attempt.rollout_id, attempt.attempt_id, status="succeeded")
             await server.kill()
 
     asyncio.run(build())
@@ -146,12 +150,18 @@ def spans_of(rollout_id: str, attempt_id: str, number: int) -> list[Span]:
             trace_id=f"{number:032x}",
             name="chat policy",
             start_time_ns=part,
-            attributes={"gen_ai.request.model": "policy", "text": f"{number} {part} " + "word " * 20},
+            attributes=attributes_of(number, part),
             rollout_id=rollout_id,
             attempt_id=attempt_id,
         )
         for part in range(1000)
     ]
+
+
+def attributes_of(number: int, part: int) -> dict[str, str]:
+    """Return a short text, and for some a long one that spans of both runs share."""
+    long = {"prompt": f"prompt {number // 2} " + "word " * 1000} if part % 100 == 0 else {}
+    return {"gen_ai.request.model": "policy", "text": f"{number} {part} " + "word " * 20, **long}
 
 
 @pytest.fixture
@@ -216,8 +226,42 @@ def copied(url: str, target: Path) -> bool:
 async def check_the_copy(path: Path) -> None:
     async with SqliteLightningStore(str(path)) as store:
         assert (await store.statistics())["spans"] == 100_000
+    check_integrity(path)
+
+
+def check_integrity(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def test_a_kill_during_a_deletion_leaves_a_store_that_goes_on_with_it(killed_file: Path) -> None:
+    rng = random.Random(4)
+    async with zygote() as process:
+        server = ForkedServer(process, killed_file, lasting_port(rng))
+        for _ in range(8):
+            deleting = asyncio.create_task(deleted(await server.start()))
+            await asyncio.sleep(rng.uniform(0.01, 0.2))
+            await server.kill()
+            await deleting
+        await deleted(await server.start())
+        await server.kill()
+    async with SqliteLightningStore(str(killed_file)) as store:
+        rollouts = [one.rollout_id async for one in iter_rollouts(store)]
+        assert rollouts == [f"ro-{number}" for number in range(1, 100, 2)]
+        assert (await store.statistics())["spans"] == 50_000
+        for number in range(1, 100, 2):
+            page = await store.query_spans(SpanQuery(rollout_id=f"ro-{number}"))
+            assert [one.attributes for one in page.items] == [
+                attributes_of(number, part) for part in range(1000)
+            ]
+    check_integrity(killed_file)
+
+
+async def deleted(url: str) -> None:
+    """Delete the run that is over, as far as the server lives."""
+    with suppress(StoreUnavailableError, NotFoundError):  # an earlier call may have got to the end
+        async with LightningStoreClient(url, retry_seconds=0) as store:
+            await store.delete_run("gone")
 
 
 async def test_a_full_disk_refuses_what_it_cannot_store_and_nothing_else(tmp_path: Path) -> None:
@@ -241,8 +285,7 @@ async def test_a_full_disk_refuses_what_it_cannot_store_and_nothing_else(tmp_pat
         await server.kill()
     async with SqliteLightningStore(str(path)) as store:
         assert [one.rollout_id async for one in iter_rollouts(store)] == kept
-    with closing(sqlite3.connect(path)) as db:
-        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    check_integrity(path)
 
 
 async def enqueue_for_ever(store: LightningStoreClient, task: str, kept: list[str]) -> None:
