@@ -11,6 +11,7 @@ from __future__ import annotations
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
+from itertools import compress
 from typing import Any
 
 from agl.types.attributes import PROMPT_TOKEN_IDS, RESPONSE_LOGPROBS, RESPONSE_TOKEN_IDS
@@ -21,8 +22,6 @@ PACKED_KEYS = (PROMPT_TOKEN_IDS, RESPONSE_TOKEN_IDS, RESPONSE_LOGPROBS)
 """How the attributes begin that are packed; further choices of a call carry ``.1``, ``.2``, ... behind the key."""
 FIRST_CHOICE = frozenset(PACKED_KEYS)
 NUMBER_BYTES = 4
-ALL = 0b1111
-"""The mask of all byte planes."""
 
 
 def pack(attributes: Mapping[str, Any]) -> tuple[dict[str, str], bytes | None]:
@@ -69,9 +68,9 @@ def entry_from_text(text: str) -> bytes | None:
         return None
     zeros = bytes(count)
     planes = (data[::4], data[1::4], data[2::4], data[3::4])
-    kept = [plane for plane in planes if plane != zeros]
-    mask = sum(1 << number for number, plane in enumerate(planes) if plane != zeros) if len(kept) < 4 else ALL
-    return b"".join((_count_bytes(count), mask.to_bytes(), *kept))
+    kept = [plane != zeros for plane in planes]
+    mask = kept[0] | kept[1] << 1 | kept[2] << 2 | kept[3] << 3
+    return b"".join((_count_bytes(count), mask.to_bytes(), *compress(planes, kept)))
 
 
 def texts_from_packed(packed: bytes) -> list[str]:
