@@ -35,15 +35,25 @@ class Deadlines:
             self._earlier.set()
 
     async def ready(self) -> None:
-        """Look now if a known deadline has come. Called before every write."""
+        """Look now if a known deadline has come. Called before every write; of many callers one looks."""
         if self._next <= self._clock():
-            await self.look()
+            async with self._looking:
+                if self._next <= self._clock():
+                    await self._look_once()
 
     async def look(self) -> None:
         """End what is overdue, and learn when to look next."""
         async with self._looking:
-            self._next = NEVER
-            self.expect(await self._look(self._clock()))
+            await self._look_once()
+
+    async def _look_once(self) -> None:
+        known, self._next = self._next, NEVER  # what is heard of during the look counts, too
+        try:
+            found = await self._look(self._clock())
+        except BaseException:
+            self.expect(known)
+            raise
+        self.expect(found)
 
     async def pause(self, longest_seconds: float) -> None:
         """Sleep until the next known deadline, and no longer than that."""

@@ -90,10 +90,14 @@ async def leave(access: Access, server_id: str) -> None:
 async def keep(access: Access, server_id: str) -> None:
     """Look after the namespace until cancelled. What fails is tried again with the next round."""
     loop = asyncio.get_running_loop()
-    measured = loop.time()
+    measured = looked = loop.time()
     while True:
-        await access.deadlines.pause(LOOK_SECONDS)
+        await access.deadlines.pause(max(looked + LOOK_SECONDS - loop.time(), 0.0))
         try:
+            if loop.time() < looked + LOOK_SECONDS:
+                await access.deadlines.ready()
+                continue
+            looked = loop.time()
             await access.deadlines.look()
             await show_life(access, server_id)
             await batches.recover(access, older_than=batches.ABANDONED_SECONDS)
@@ -102,6 +106,7 @@ async def keep(access: Access, server_id: str) -> None:
                 await access.greet()
         except StoreError as error:
             log.warning("the store %s could not be looked after: %s", access.location, error)
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 async def listen(access: Access) -> None:

@@ -3,6 +3,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from agl.errors import StoreUnavailableError
 from agl.store.mongo.deadlines import Deadlines
 from agl.store.mongo.documents import NEVER
 
@@ -55,3 +58,28 @@ async def test_a_pause_ends_with_the_deadline(clock: Any) -> None:
     deadlines = Deadlines(Looks(), clock)
     deadlines.expect(1000.01)
     await asyncio.wait_for(deadlines.pause(3600.0), 10)
+
+
+async def test_of_many_writes_at_a_deadline_one_looks(clock: Any) -> None:
+    looks = Looks()
+    deadlines = Deadlines(looks, clock)
+    deadlines.expect(1000.0)
+    await asyncio.gather(*(deadlines.ready() for _ in range(9)))
+    assert looks.times == [1000.0]
+
+
+async def test_a_look_that_failed_is_made_again(clock: Any) -> None:
+    failures = [StoreUnavailableError("away")]
+
+    async def look(now: float) -> float:
+        if failures:
+            raise failures.pop()
+        return 1050.0
+
+    deadlines = Deadlines(look, clock)
+    deadlines.expect(1000.0)
+    with pytest.raises(StoreUnavailableError):
+        await deadlines.ready()
+    await deadlines.ready()
+    clock.now = 1049.0
+    await asyncio.wait_for(deadlines.pause(0.01), 10)
