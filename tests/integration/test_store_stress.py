@@ -27,7 +27,7 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
     async with zygote() as process:
         server = ForkedServer(process, tmp_path / "store.sqlite", 0)
         yield await server.start()
-        await server.kill()
+        await server.end()
 
 
 async def test_32_processes_write_20_kb_each_200_times_while_two_readers_page(url: str) -> None:

@@ -34,7 +34,7 @@ async def url(open_files: None, tmp_path: Path) -> AsyncIterator[str]:
     async with zygote() as process:
         server = ForkedServer(process, tmp_path / "store.sqlite", 0)
         yield await server.start()
-        await server.kill()
+        await server.end()
 
 
 async def asked(url: str, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -28,8 +28,8 @@ class Server(Protocol):
         """Let the process start without waiting for it to serve."""
         ...
 
-    async def kill(self) -> None:
-        """End the process with SIGKILL; returns when it is gone."""
+    async def end(self) -> None:
+        """End the process, with SIGKILL unless it says otherwise; returns when it is gone."""
         ...
 
 
@@ -50,7 +50,7 @@ class ForkedServer:
     async def start_to_start(self) -> None:
         await self._say(json.dumps(self._order))
 
-    async def kill(self) -> None:
+    async def end(self) -> None:
         await self._say("kill")
         await self._heard("killed")
 
@@ -69,9 +69,10 @@ class ForkedServer:
 
 
 class CommandServer:
-    """``agl store`` itself."""
+    """``agl store`` itself, and the signal that ends it."""
 
-    def __init__(self, path: Path, port: int) -> None:
+    def __init__(self, path: Path, port: int, ends_by: signal.Signals = signal.SIGKILL) -> None:
+        self._ends_by = ends_by
         self._arguments = ("-m", "agl", "store", f"store.path={path}", "--port", str(port))
         self._process: asyncio.subprocess.Process | None = None
 
@@ -89,10 +90,10 @@ class CommandServer:
             sys.executable, *self._arguments, stdout=asyncio.subprocess.PIPE
         )
 
-    async def kill(self) -> None:
+    async def end(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGKILL)
-        await self._process.wait()
+        self._process.send_signal(self._ends_by)
+        assert await self._process.wait() == (0 if self._ends_by is signal.SIGTERM else -self._ends_by)
 
 
 @asynccontextmanager
