@@ -7,6 +7,7 @@ and documents of at most 512 KiB. Run as a program it serves until its input end
 
 from __future__ import annotations
 
+import atexit
 import subprocess
 import sys
 import tempfile
@@ -57,8 +58,10 @@ class MongoServer:
 
 @lru_cache(maxsize=1)
 def mongo_server() -> MongoServer:
-    """Return the session's server, started at the first call."""
-    return MongoServer()
+    """Return the session's server, started at the first call and stopped when the tests end."""
+    server = MongoServer()
+    atexit.register(server.stop)
+    return server
 
 
 def serve(folder: str) -> None:
