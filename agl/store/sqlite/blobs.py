@@ -21,11 +21,14 @@ from agl.store.cutting import has_marks, is_blob, pieces_of
 from agl.store.packed import MARK, unpack
 
 HASH_BYTES = 16
+HASHES_AT_ONCE = 64
+"""Hashes looked up in one statement; each number of them is a statement of its own to prepare."""
 COMPRESSED, PLAIN = b"z", b"p"
 """First byte of a blob's content: what follows is UTF-8 as it is, or compressed by zlib."""
 MAX_COMPRESSED_SHARE = 0.9
 """Content that zlib makes less than a tenth shorter is kept as it is, which is faster to read."""
 
+_ADD_USES = "UPDATE blob SET uses = uses + ? WHERE blob IN (SELECT value FROM json_each(?))"
 Row = tuple[Any, ...]
 
 
@@ -34,31 +37,33 @@ def stow(db: sqlite3.Connection, values: Sequence[Any]) -> list[Any]:
     cuts = _cuts(values)
     if not cuts:
         return list(values)
-    numbers: dict[str, int] = {}
-    for piece in _long_pieces(cuts.values()):
-        numbers[piece] = _found(db, piece) or _added(db, piece)
+    hashes = _hashes(cuts.values())
+    numbers = _known(db, hashes)
+    for piece, digest in hashes.items():
+        if piece not in numbers:
+            numbers[piece] = _added(db, piece, digest)
     found: Counter[str] = Counter()
     templates = {text: _template(pieces, numbers) for text, pieces in cuts.items()}
     stowed = [_replaced(value, templates, found) for value in values]
     uses: Counter[int] = Counter()
     for text, times in found.items():
-        for piece in _long_pieces([cuts[text]], distinct=False):
+        for piece in filter(is_blob, cuts[text]):
             uses[numbers[piece]] += times
-    db.executemany(
-        "UPDATE blob SET uses = uses + ? WHERE blob = ?", [(times, number) for number, times in uses.items()]
-    )
+    by_times: dict[int, list[int]] = {}
+    for number, times in uses.items():
+        by_times.setdefault(times, []).append(number)
+    for times, used in by_times.items():
+        db.execute(_ADD_USES, (times, json_numbers(used)))
     return stowed
 
 
 def stowed_already(db: sqlite3.Connection, value: Any) -> tuple[Any] | None:
     """Return (the value as ``stow`` would make it,), None when nothing that is stored can be equal to it."""
     cuts = _cuts([value])
-    numbers: dict[str, int] = {}
-    for piece in _long_pieces(cuts.values()):
-        number = _found(db, piece)
-        if number is None:
-            return None
-        numbers[piece] = number
+    hashes = _hashes(cuts.values())
+    numbers = _known(db, hashes)
+    if len(numbers) < len(hashes):
+        return None
     templates = {text: _template(pieces, numbers) for text, pieces in cuts.items()}
     return (_replaced(value, templates, Counter()),)
 
@@ -70,7 +75,7 @@ def filled(db: sqlite3.Connection, values: Sequence[Any]) -> list[Any]:
         return list(values)
     rows = db.execute(
         "SELECT blob, content FROM blob_content WHERE blob IN (SELECT value FROM json_each(?))",
-        (orjson.dumps(sorted(wanted)).decode("ascii"),),
+        (json_numbers(wanted),),
     )
     contents = {number: _text(content) for number, content in rows}
     return [_filled(value, contents) for value in values]
@@ -186,9 +191,15 @@ def _references(value: Any) -> Iterator[int]:
             yield from map(int, text[1:].split(MARK)[1::2])
 
 
-def _long_pieces(cuts: Iterable[list[str]], *, distinct: bool = True) -> Iterable[str]:
-    pieces = [piece for pieces in cuts for piece in pieces if is_blob(piece)]
-    return dict.fromkeys(pieces) if distinct else pieces
+def json_numbers(numbers: Iterable[int]) -> str:
+    """Return numbers for ``IN (SELECT value FROM json_each(?))``."""
+    return orjson.dumps(sorted(numbers)).decode("ascii")
+
+
+def _hashes(cuts: Iterable[list[str]]) -> dict[str, bytes]:
+    """Return the hash of each piece that is a blob."""
+    pieces = dict.fromkeys(piece for pieces in cuts for piece in pieces if is_blob(piece))
+    return {piece: blake2b(piece.encode("utf-8"), digest_size=HASH_BYTES).digest() for piece in pieces}
 
 
 def _template(pieces: list[str], numbers: dict[str, int]) -> str:
@@ -201,17 +212,19 @@ def _template(pieces: list[str], numbers: dict[str, int]) -> str:
     return MARK + MARK.join(parts)
 
 
-def _hash(piece: str) -> bytes:
-    return blake2b(piece.encode("utf-8"), digest_size=HASH_BYTES).digest()
+def _known(db: sqlite3.Connection, hashes: dict[str, bytes]) -> dict[str, int]:
+    """Return the numbers of the pieces that are stored."""
+    wanted = list(hashes.values())
+    stored: dict[bytes, int] = {}
+    for start in range(0, len(wanted), HASHES_AT_ONCE):
+        part = wanted[start : start + HASHES_AT_ONCE]
+        marks = ",".join("?" * len(part))
+        stored.update(db.execute(f"SELECT hash, blob FROM blob WHERE hash IN ({marks})", part).fetchall())
+    return {piece: stored[digest] for piece, digest in hashes.items() if digest in stored}
 
 
-def _found(db: sqlite3.Connection, piece: str) -> int | None:
-    row = db.execute("SELECT blob FROM blob WHERE hash = ?", (_hash(piece),)).fetchone()
-    return None if row is None else row[0]
-
-
-def _added(db: sqlite3.Connection, piece: str) -> int:
-    number = db.execute("INSERT INTO blob (hash, uses) VALUES (?, 0)", (_hash(piece),)).lastrowid
+def _added(db: sqlite3.Connection, piece: str, digest: bytes) -> int:
+    number = db.execute("INSERT INTO blob (hash, uses) VALUES (?, 0)", (digest,)).lastrowid
     assert number is not None, "an insert has a row"
     db.execute("INSERT INTO blob_content VALUES (?, ?)", (number, _content(piece)))
     return number
