@@ -8,6 +8,10 @@ from urllib.parse import quote
 from pydantic import Discriminator, Field, Tag
 
 from agl.types.record import Json, Record
+from agl.types.tokens import is_scoped, scoped_token
+
+NO_KEY = "none"
+"""The key of a server that asks for none; clients refuse an empty one."""
 
 
 class LLM(Record):
@@ -15,10 +19,16 @@ class LLM(Record):
 
     kind: Literal["llm"] = "llm"
     base_url: str
+    """Up to and including the version, as OpenAI's clients take it."""
     model: str
-    api_key: str = Field(default="none", repr=False)
+    api_key: str = Field(default=NO_KEY, repr=False)
     sampling: dict[str, Json] = Field(default_factory=dict)
     """Request parameters of every call (temperature, top_p, max_tokens, ...)."""
+
+    @property
+    def anthropic_base_url(self) -> str:
+        """The base URL as Anthropic's clients take it: they add the version themselves."""
+        return self.base_url.rstrip("/").removesuffix("/v1")
 
 
 class ProxyLLM(Record):
@@ -28,7 +38,8 @@ class ProxyLLM(Record):
     base_url: str
     """The proxy's root, e.g. ``http://127.0.0.1:40001``."""
     model: str
-    api_key: str = Field(default="none", repr=False)
+    api_key: str = Field(default=NO_KEY, repr=False)
+    """The proxy's secret, of which the keys of attempts are made; never given to an agent."""
     sampling: dict[str, Json] = Field(default_factory=dict)
     """The proxy forces these on every call, whatever the agent asks for."""
     policy_version: int = 0
@@ -37,7 +48,14 @@ class ProxyLLM(Record):
         """Return the LLM that the agent of this attempt talks to."""
         root = self.base_url.rstrip("/")
         url = f"{root}/rollout/{quote(rollout_id, safe='')}/attempt/{quote(attempt_id, safe='')}/v1"
-        return LLM(base_url=url, model=self.model, api_key=self.api_key, sampling=self.sampling)
+        key = self.key_of_attempt(rollout_id, attempt_id)
+        return LLM(base_url=url, model=self.model, api_key=key, sampling=self.sampling)
+
+    def key_of_attempt(self, rollout_id: str, attempt_id: str) -> str:
+        """Return the key that the proxy takes from this attempt alone, ``none`` where it asks for no key."""
+        if self.api_key == NO_KEY or is_scoped(self.api_key):
+            return self.api_key
+        return scoped_token(self.api_key, rollout_id, attempt_id)
 
 
 class PromptTemplate(Record):

@@ -23,8 +23,8 @@ from agl.store.client.connections import Connections
 from agl.store.client.parsing import PlainParser
 from agl.store.server import StoreServer
 from agl.store.sqlite import InMemoryLightningStore, SqliteLightningStore
-from agl.store.tokens import scoped_token
 from agl.types import AttemptQuery, RolloutQuery, RolloutRequest, Span, SpanQuery
+from agl.types.tokens import scoped_token
 
 FORKS = """
 import asyncio, os, sys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import agl
 from agl.store import wire
 from agl.store.client.address import Address
-from agl.store.tokens import require_token
+from agl.types.tokens import require_token
 
 GZIP_BYTES = 16 * 1024
 """Bodies from this size on are compressed, except over loopback. Level 1 takes 7 ms a megabyte of spans, unpacking

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from agl.store.server.operation import Headers, Operation
 from agl.store.server.refusal import RefusedError
-from agl.store.tokens import scope_of
+from agl.types.tokens import scope_of
 
 _OTHER_SITES = (b"cross-site", b"same-site")
 
@@ -87,6 +88,7 @@ def scope_message(attempt: tuple[str, str]) -> str:
     return f"this token may only touch attempt {attempt[1]} of rollout {attempt[0]}"
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Return whether a name or address is this machine's own."""
     if host == "localhost" or host.endswith(".localhost"):

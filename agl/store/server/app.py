@@ -30,8 +30,8 @@ from agl.store.server.polls import LongPolls, Receive
 from agl.store.server.refusal import ClientGoneError, RefusedError
 from agl.store.server.routing import RouteTable
 from agl.store.server.status import Status
-from agl.store.tokens import require_token
 from agl.types.query import MAX_PAGE, ListQuery
+from agl.types.tokens import require_token
 
 log = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from agl.types import (
     MetricQuery,
     NamedResources,
     Page,
+    ProxyLLM,
     ResourcesQuery,
     Run,
     RunQuery,
@@ -213,7 +214,19 @@ async def _latest_resources(call: Call) -> object:
 
 
 async def _resources_by_id(call: Call) -> object:
-    return await call.store.get_resources_by_id(call.ids[0])
+    found = await call.store.get_resources_by_id(call.ids[0])
+    return found if call.attempt is None else _without_secrets(found, *call.attempt)
+
+
+def _without_secrets(resources: NamedResources, rollout_id: str, attempt_id: str) -> NamedResources:
+    """The resources with the attempt's own key in place of the proxy's secret."""
+    narrowed = {
+        name: value.model_copy(update={"api_key": value.key_of_attempt(rollout_id, attempt_id)})
+        if isinstance(value, ProxyLLM)
+        else value
+        for name, value in resources.resources.items()
+    }
+    return resources.model_copy(update={"resources": narrowed})
 
 
 async def _add_resources(call: Call) -> object:

@@ -19,8 +19,8 @@ from agl.store.base import LightningStore
 from agl.store.server.access import is_loopback
 from agl.store.server.app import create_app
 from agl.store.server.connection import Connection, ConnectionLimits
-from agl.store.tokens import require_token
 from agl.store.wire import DEFAULT_PORT
+from agl.types.tokens import require_token
 
 log = logging.getLogger(__name__)
 

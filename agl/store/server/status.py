@@ -18,9 +18,9 @@ from agl.store.server.metrics import ServerMetrics
 from agl.store.server.operation import Answer, Body, Call, Operation
 from agl.store.server.records import OfRun
 from agl.store.server.refusal import RefusedError
-from agl.store.tokens import scoped_token
 from agl.types import AttemptQuery
 from agl.types.record import Record
+from agl.types.tokens import scoped_token
 
 _CHUNK_BYTES = 256 * 1024
 

@@ -8,6 +8,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from agl.types import LLM, NamedResources, PromptTemplate, ProxyLLM, Resource, Weights
+from agl.types.tokens import scoped_token
 
 RESOURCE: TypeAdapter[Any] = TypeAdapter(Resource)
 
@@ -46,9 +47,22 @@ def test_each_attempt_gets_an_address_of_its_own() -> None:
     assert proxy.for_attempt("ro-1", "at-2") == LLM(
         base_url="http://127.0.0.1:4000/rollout/ro-1/attempt/at-2/v1",
         model="policy",
-        api_key="k",
+        api_key=scoped_token("k", "ro-1", "at-2"),
         sampling={"top_p": 1},
     )
+
+
+def test_a_key_that_is_already_an_attempts_stays_and_no_key_stays_none() -> None:
+    own = scoped_token("k", "ro-1", "at-2")
+    narrowed = ProxyLLM(base_url="http://x", model="m", api_key=own)
+    assert narrowed.for_attempt("ro-1", "at-2").api_key == own
+    assert ProxyLLM(base_url="http://x", model="m").for_attempt("ro-1", "at-2").api_key == "none"
+
+
+@pytest.mark.parametrize("root", ["http://127.0.0.1:1/rollout/r/attempt/a", "https://api.example"])
+def test_anthropics_clients_get_the_address_without_the_version(root: str) -> None:
+    assert LLM(base_url=f"{root}/v1", model="m").anthropic_base_url == root
+    assert LLM(base_url=f"{root}/v1/", model="m").anthropic_base_url == root
 
 
 def test_keys_are_not_shown() -> None:

@@ -5,7 +5,7 @@ import pytest
 from agl.store.server.access import Gate, is_loopback
 from agl.store.server.operation import Call, Operation
 from agl.store.server.refusal import RefusedError
-from agl.store.tokens import scoped_token
+from agl.types.tokens import scoped_token
 
 TOKEN = "admin-token"
 SCOPED = scoped_token(TOKEN, "ro", "at")

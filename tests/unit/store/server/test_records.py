@@ -4,8 +4,8 @@ import httpx
 from served_stores import START, served
 
 from agl.store.sqlite import SqliteStore
-from agl.store.tokens import scoped_token
-from agl.types import PromptTemplate, RolloutRequest
+from agl.types import PromptTemplate, ProxyLLM, RolloutRequest
+from agl.types.tokens import scoped_token
 
 
 async def test_resources_are_numbered_and_found(client: httpx.AsyncClient) -> None:
@@ -80,3 +80,16 @@ async def test_a_scoped_token_reads_the_resources_of_its_rollout_alone(store: Sq
         assert (await client.get("/v1/resources/own")).json()["resources"]["p"]["template"] == "own"
         for path in ("/v1/resources/old", "/v1/resources/latest", "/v1/resources", "/v1/workers", "/v1/runs"):
             assert (await client.get(path)).status_code == 403, path
+
+
+async def test_a_scoped_token_reads_its_own_key_and_never_the_proxys_secret(store: SqliteStore) -> None:
+    llm = ProxyLLM(base_url="http://127.0.0.1:1", model="policy", api_key="pr0xy-secret")
+    await store.add_resources({"llm": llm}, resources_id="own")
+    held = await store.start_rollout(RolloutRequest(task=1, rollout_id="a", resources_id="own"))
+    attempt_id = held.attempt.attempt_id
+    async with served(store, token="admin") as client:
+        client.headers["authorization"] = f"Bearer {scoped_token('admin', 'a', attempt_id)}"
+        answer = await client.get("/v1/resources/own")
+    assert "pr0xy-secret" not in answer.text
+    narrowed = ProxyLLM.model_validate(answer.json()["resources"]["llm"])
+    assert narrowed.for_attempt("a", attempt_id) == llm.for_attempt("a", attempt_id)

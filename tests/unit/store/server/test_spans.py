@@ -7,8 +7,8 @@ import pytest
 from served_stores import START, served
 
 from agl.store.sqlite import SqliteStore
-from agl.store.tokens import scoped_token
 from agl.types import RolloutRequest, Span, SpanQuery
+from agl.types.tokens import scoped_token
 
 
 def span(number: int, **fields: Any) -> dict[str, Any]:

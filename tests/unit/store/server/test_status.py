@@ -8,8 +8,8 @@ from served_stores import served
 from agl.store.base import LightningStore
 from agl.store.server.status import Health
 from agl.store.sqlite import SqliteStore
-from agl.store.tokens import scope_of
 from agl.types import RolloutRequest
+from agl.types.tokens import scope_of
 
 
 class CopiedStore(SqliteStore):

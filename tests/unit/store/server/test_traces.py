@@ -17,9 +17,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from agl.store.server.app import create_app
 from agl.store.sqlite import SqliteStore
-from agl.store.tokens import scoped_token
 from agl.types import RolloutRequest, SpanQuery
 from agl.types import Span as StoredSpan
+from agl.types.tokens import scoped_token
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 TOKEN = "a-token-of-some-length"

@@ -1,4 +1,4 @@
-"""Scoped tokens: a bearer token that may touch one rollout's attempt only, for agents.
+"""Scoped tokens: a bearer token that may touch one rollout's attempt only, for agents; the store and the proxy take them.
 
 Nothing is stored: a token carries its ids and their HMAC-SHA256 under the admin token, so every server process that
 knows the admin token knows its scoped tokens, and a new admin token ends them all.
@@ -26,6 +26,8 @@ def require_token(token: str | None, setting: str) -> None:
     """
     if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
         raise ConfigError(f"{setting}: ASCII text without spaces, or null for none")
+    if token is not None and is_scoped(token):
+        raise ConfigError(f"{setting}: {_PREFIX} begins the tokens of single attempts; take another one")
 
 
 def scoped_token(secret: str, rollout_id: str, attempt_id: str) -> str:
@@ -34,10 +36,15 @@ def scoped_token(secret: str, rollout_id: str, attempt_id: str) -> str:
     return f"{_PREFIX}{ids}.{_text(_signature(secret, ids))}"
 
 
+def is_scoped(token: str) -> bool:
+    """Whether a token is made like a scoped one; who made it only ``scope_of`` tells."""
+    return token.startswith(_PREFIX)
+
+
 def scope_of(secret: str, token: str) -> tuple[str, str] | None:
     """Return the (rollout_id, attempt_id) that a token may touch, None when ``secret`` did not make it."""
     ids, _, signature = token.removeprefix(_PREFIX).partition(".")
-    if not token.startswith(_PREFIX) or not token.isascii():
+    if not is_scoped(token) or not token.isascii():
         return None
     if not hmac.compare_digest(_text(_signature(secret, ids)), signature):
         return None

@@ -7,7 +7,7 @@ import hmac
 import pytest
 
 from agl.errors import ConfigError
-from agl.store.tokens import require_token, scope_of, scoped_token
+from agl.types.tokens import require_token, scope_of, scoped_token
 
 SECRET = "admin-token"
 
@@ -37,7 +37,7 @@ def test_a_changed_token_touches_nothing() -> None:
         assert scope_of(SECRET, forged) is None, forged
 
 
-@pytest.mark.parametrize("token", ["", "two words", "new\nline", "ä", "tab\t"])
+@pytest.mark.parametrize("token", ["", "two words", "new\nline", "ä", "tab\t", "agl1.x"])
 def test_a_token_that_no_header_can_carry_is_a_wrong_setting(token: str) -> None:
     with pytest.raises(ConfigError, match=r"store\.token"):
         require_token(token, "store.token")
