@@ -18,6 +18,7 @@ from uvicorn.server import ServerState
 from agl.store import wire
 
 _MAX_HEAD_BYTES = 64 * 1024  # what h11 and most servers allow
+_MAX_JOINED_BYTES = 64 * 1024
 _ANSWER = (
     b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
 )
@@ -58,8 +59,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, or turn the client away."""
-        self._transport = cast("asyncio.Transport", transport)
-        self._http.connection_made(transport)
+        self._transport = JoinedWrites(cast("asyncio.Transport", transport), self._loop)
+        self._http.connection_made(self._transport)
         if self._num_connections() > self._limits.max_connections:
             self._turn_away(b"503 Service Unavailable", "unavailable", "too many connections; try again")
         else:
@@ -123,3 +124,61 @@ class Connection(asyncio.Protocol):
             body = orjson.dumps(wire.error_body(code, message))
             self._transport.write(_ANSWER % (status, len(body), body))
             self._transport.close()
+
+
+class JoinedWrites(asyncio.Transport):
+    """A transport that sends together what is written before the event loop turns.
+
+    uvicorn writes an answer's head and its body apart: two system calls here, two packets, two wake-ups of the client.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._call_soon = loop.call_soon
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send it soon, or at once where it is long: then the transport must see how slowly its client reads."""
+        if not self._parts:
+            self._call_soon(self._flush)
+        self._parts.append(bytes(data))
+        self._size += len(data)
+        if self._size > _MAX_JOINED_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Send what is left and close."""
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._parts.clear()
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or about to be."""
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what the transport knows of its socket."""
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """Take no more data."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take data again."""
+        self._transport.resume_reading()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Hand data to another protocol."""
+        self._transport.set_protocol(protocol)
+
+    def _flush(self) -> None:
+        parts, self._parts, self._size = self._parts, [], 0
+        if parts:
+            self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))

@@ -8,7 +8,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from agl.store.server.connection import Connection, ConnectionLimits
+from agl.store.server.connection import Connection, ConnectionLimits, JoinedWrites
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -162,3 +162,41 @@ async def test_a_client_that_reads_again_is_not() -> None:
     assert not transport.aborted.is_set()
     connection.eof_received()
     connection.connection_lost(None)
+
+
+async def test_head_and_body_of_an_answer_go_out_together() -> None:
+    inner = Counted()
+    joined = JoinedWrites(inner, asyncio.get_running_loop())
+    joined.write(b"head")
+    joined.write(b"body")
+    assert inner.writes == []
+    await asyncio.sleep(0)
+    assert inner.writes == [b"headbody"]
+    joined.write(b"x" * 100_000)
+    assert len(inner.writes) == 2  # at once, so that the transport sees how slowly its client reads
+    joined.write(b"last")
+    joined.close()
+    await asyncio.sleep(0)
+    assert inner.writes[2:] == [b"last"]
+    assert inner.ended.is_set()
+
+
+async def test_an_aborted_connection_sends_no_more() -> None:
+    inner = Counted()
+    joined = JoinedWrites(inner, asyncio.get_running_loop())
+    joined.write(b"head")
+    joined.abort()
+    await asyncio.sleep(0)
+    assert inner.writes == []
+    assert inner.aborted.is_set()
+
+
+class Counted(Transport):
+    """Keeps what each write wrote."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
