@@ -6,7 +6,6 @@ import hmac
 import ipaddress
 from collections.abc import Collection
 from functools import lru_cache
-from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -89,7 +88,6 @@ def scope_message(attempt: tuple[str, str]) -> str:
     return f"this token may only touch attempt {attempt[1]} of rollout {attempt[0]}"
 
 
-@lru_cache(maxsize=256)
 @lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Return whether a name or address is this machine's own."""
