@@ -1,9 +1,26 @@
-"""Upstream: what the proxy forwards calls to; an engine in this process is one."""
+"""Upstream: what the proxy forwards calls to; an engine in this process is one.
+
+A ``RoutedUpstream`` also wants to know whose call it is: it chooses among several, and may pass a call through in the
+client's own wire format.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from agl.proxy.dialects.base import Dialect
+from agl.proxy.refusal import CallRefusedError
+
+NATIVE = "agl.native"
+"""The key of an answer or chunk that holds what a client of the same wire format is to see unchanged.
+
+On an answer: the body, as bytes. On a chunk: a ``NativeEvent``. It is there only where the call was passed through to
+an upstream of the client's own format; whoever words the answer takes it out.
+"""
+UPSTREAM = "agl.upstream"
+"""The key of an answer, or of a stream's first chunk, that names the upstream which answered."""
 
 
 class Upstream(Protocol):
@@ -21,5 +38,102 @@ class Upstream(Protocol):
 
         Raises:
             InferenceError: with the status and body that the agent is to see.
+        """
+        ...
+
+    def stream_chat(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        """Answer a request in chunks as they are sampled; ``agl.proxy.dialects.base`` says what is in them.
+
+        Closing the generator gives the call up.
+
+        Raises:
+            InferenceError: from the first ``__anext__`` with the status and body that the agent is to see, from a
+                later one when the call fails half-way.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeEvent:
+    """One server-sent event of a call that is passed through."""
+
+    data: bytes
+    """The event as it came, its framing included."""
+    last: bool
+    """The client takes it as the end of the answer: the call must be durable before it is sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallContext:
+    """Whose call it is, and how the client worded it: what a route is chosen by.
+
+    Args:
+        rollout_id: calls of one rollout stay with one replica.
+        attempt_id: the attempt that calls.
+        agent: the agent's name, where the URL has one.
+        mode: of the rollout: ``train``, ``val`` or ``test``.
+        deadline: the event loop's time until which the client waits; None leaves it to the upstream's time limit.
+        dialect: the client's wire format; None where the call came canonically.
+        native: the body as the client sent it.
+        native_only: raised where no upstream of the route has the client's format.
+        forced: the request parameters that resources force, ``model`` among them; a native body gets them too.
+        headers: names in lower case; only those that a native upstream needs, such as ``anthropic-version`` and
+            ``anthropic-beta``; never a key.
+    """
+
+    rollout_id: str = ""
+    attempt_id: str = ""
+    agent: str | None = None
+    mode: str | None = None
+    deadline: float | None = None
+    dialect: Dialect | None = None
+    native: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    native_only: CallRefusedError | None = None
+    forced: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@runtime_checkable
+class RoutedUpstream(Protocol):
+    """An upstream that chooses by a call's context. ``agl.proxy.routing.Router`` is one."""
+
+    @property
+    def model(self) -> str:
+        """The model name of the default upstream."""
+        ...
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Every model name that a call can be routed by, the default's first."""
+        ...
+
+    async def complete_chat(
+        self, request: Mapping[str, Any], *, context: CallContext | None = None
+    ) -> dict[str, Any]:
+        """Answer as ``Upstream.complete_chat`` does; the answer may hold NATIVE and holds UPSTREAM.
+
+        Raises:
+            InferenceError: the last upstream's failure.
+            CallRefusedError: no upstream of the route can take the request.
+        """
+        ...
+
+    def stream_chat(
+        self, request: Mapping[str, Any], *, context: CallContext | None = None
+    ) -> AsyncGenerator[dict[str, Any]]:
+        """Stream as ``Upstream.stream_chat`` does; a chunk may hold NATIVE, the first holds UPSTREAM.
+
+        Raises:
+            InferenceError: the last upstream's failure.
+            CallRefusedError: from the first ``__anext__``: no upstream of the route can take the request.
+        """
+        ...
+
+    async def embed(self, body: Mapping[str, Any], *, context: CallContext | None = None) -> dict[str, Any]:
+        """Answer an embeddings request with the upstream's answer.
+
+        Raises:
+            InferenceError: the upstream's failure.
+            CallRefusedError: the upstream of the route has no embeddings.
         """
         ...
