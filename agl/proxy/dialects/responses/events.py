@@ -258,8 +258,7 @@ class ResponseEvents:
     def _end_call(self, call: _Call, status: ItemStatus) -> None:
         call.status = status
         place = {"item_id": call.item_id, "output_index": call.output_index}
-        said = {"name": call.name, "arguments": "".join(call.pieces)}
-        self._event("response.function_call_arguments.done", **place, **said)
+        self._event("response.function_call_arguments.done", **place, arguments="".join(call.pieces))
         self._event("response.output_item.done", output_index=call.output_index, item=call.worded())
 
     def _mark(self) -> str:

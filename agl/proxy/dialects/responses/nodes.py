@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-_NOTHING: Mapping[str, Any] = {}
-
 
 def object_of(value: object) -> Mapping[str, Any]:
     """Return the value if it is an object, else an empty one."""
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else _NOTHING
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def objects_of(value: object) -> list[Mapping[str, Any]]:

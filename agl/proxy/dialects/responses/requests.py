@@ -80,9 +80,8 @@ def chat_from_native(native: Mapping[str, Any], *, lenient: bool = False) -> dic
     if not isinstance(model, str) or not model:
         raise refused("the name of a model, as text", param="model", code="invalid_type")
     chat: dict[str, Any] = {"model": model, "messages": _messages(native, lenient=lenient)}
-    for name, value in native.items():
-        if value is not None and (name in _SAME_IN_CHAT or name in _CHAT_ONLY):
-            chat[name] = value
+    passed_on = _SAME_IN_CHAT | _CHAT_ONLY
+    chat.update((name, value) for name, value in native.items() if name in passed_on and value is not None)
     if native.get("max_output_tokens") is not None:
         chat["max_completion_tokens"] = native["max_output_tokens"]
     readers: tuple[Callable[[Mapping[str, Any]], dict[str, Any]], ...]

@@ -1,0 +1,152 @@
+import json
+from pathlib import Path
+
+import orjson
+import pytest
+from responses_exchange import HELLO, canonical, function_call
+
+from agl.proxy.dialects.openai_responses import OpenAIResponses
+from agl.proxy.dialects.responses.answers import output_items, response_id
+from agl.proxy.dialects.responses.memory import ResponseMemory
+from agl.proxy.refusal import CallRefusedError
+
+DATA = Path(__file__).parents[4] / "data"
+AGENTS_SDK = json.loads((DATA / "openai_agents_requests.json").read_text())["requests"]
+CALL = function_call("call_1", "weather", '{"city": "Oslo"}')
+
+
+def asked(**fields):
+    return OpenAIResponses().request(orjson.dumps({**HELLO, **fields}))
+
+
+def answered(memory, answer, **fields):
+    request = memory.resolved(asked(**fields))
+    memory.remember(request, answer)
+    return response_id(request, answer["id"])
+
+
+def named(text, answer_id):
+    return {**canonical({"content": text}), "id": answer_id}
+
+
+def test_a_request_that_refers_to_nothing_is_itself():
+    request = asked()
+    assert ResponseMemory().resolved(request) is request
+
+
+def test_a_response_is_gone_on_from_with_new_instructions_only():
+    memory = ResponseMemory()
+    first = answered(memory, named("Hi\n", "chatcmpl-1"), instructions="Old rules.")
+    second = answered(memory, named("Bern", "chatcmpl-2"), input="Capital?", previous_response_id=first)
+    request = memory.resolved(asked(input="Why?", instructions="New rules.", previous_response_id=second))
+    assert request.chat["messages"] == [
+        {"role": "system", "content": "New rules."},
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "Hi\n"},
+        {"role": "user", "content": "Capital?"},
+        {"role": "assistant", "content": "Bern"},
+        {"role": "user", "content": "Why?"},
+    ]
+    assert request.native["input"] == "Why?"
+
+
+def test_a_response_can_be_gone_on_from_twice():
+    memory = ResponseMemory()
+    first = answered(memory, named("Hi", "chatcmpl-1"))
+    for text in ("one", "two"):
+        request = memory.resolved(asked(input=text, previous_response_id=first))
+        assert [message["content"] for message in request.chat["messages"]] == ["hello", "Hi", text]
+
+
+def test_the_agents_sdk_s_outputs_of_tools_find_their_calls():
+    memory = ResponseMemory()
+    first, second = ({**native} for native in AGENTS_SDK["previous_response_id"])
+    answer = canonical({"reasoning_content": "Hm.", "tool_calls": [CALL]}, finish_reason="tool_calls")
+    second["previous_response_id"] = answered(memory, answer, **first)
+    request = memory.resolved(asked(**second))
+    assert request.chat["messages"][2:] == [
+        {"role": "assistant", "content": None, "reasoning_content": "Hm.", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "18 C in Oslo\n"},
+    ]
+
+
+def test_a_reference_to_an_item_is_the_item():
+    memory = ResponseMemory()
+    request, answer = asked(), canonical({"content": "I look.", "tool_calls": [CALL]})
+    memory.remember(request, answer)
+    said, call = output_items(request, answer)
+    items = [
+        {"role": "user", "content": "hello"},
+        {"type": "item_reference", "id": said["id"]},
+        {"id": call["id"]},
+    ]
+    output = {"type": "function_call_output", "call_id": "call_1", "output": "18"}
+    resolved = memory.resolved(asked(input=[*items, output]))
+    assert resolved.chat["messages"] == [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "I look.", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "18"},
+    ]
+
+
+def test_an_unknown_response_is_refused_with_openai_s_code():
+    with pytest.raises(CallRefusedError) as caught:
+        ResponseMemory().resolved(asked(previous_response_id="resp_gone"))
+    refusal = caught.value
+    assert (refusal.status, refusal.code, refusal.param) == (
+        400,
+        "previous_response_not_found",
+        "previous_response_id",
+    )
+    assert "'resp_gone' not found" in str(refusal)
+
+
+def test_an_unknown_item_is_refused():
+    with pytest.raises(CallRefusedError, match="'msg_gone' not found"):
+        ResponseMemory().resolved(asked(input=[{"type": "item_reference", "id": "msg_gone"}]))
+
+
+def test_a_response_that_was_not_to_be_stored_is_not_remembered():
+    memory = ResponseMemory()
+    first = answered(memory, canonical({"content": "Hi"}), store=False)
+    with pytest.raises(CallRefusedError):
+        memory.resolved(asked(previous_response_id=first))
+
+
+def test_the_oldest_responses_are_forgotten():
+    memory = ResponseMemory(max_responses=2)
+    ids = [answered(memory, named("Hi", f"chatcmpl-{number}")) for number in range(3)]
+    with pytest.raises(CallRefusedError):
+        memory.resolved(asked(previous_response_id=ids[0]))
+    for known in ids[1:]:
+        memory.resolved(asked(previous_response_id=known))
+
+
+def test_large_conversations_push_out_older_ones_but_the_newest_stays():
+    memory = ResponseMemory(max_bytes=3000)
+    ids = [answered(memory, named("x" * 1000, f"chatcmpl-{number}")) for number in range(3)]
+    memory.resolved(asked(previous_response_id=ids[1]))
+    with pytest.raises(CallRefusedError):
+        memory.resolved(asked(previous_response_id=ids[0]))
+    large = answered(memory, named("x" * 9000, "chatcmpl-9"))
+    memory.resolved(asked(previous_response_id=large))
+    with pytest.raises(CallRefusedError):
+        memory.resolved(asked(previous_response_id=ids[2]))
+
+
+def test_a_repeated_answer_is_remembered_once():
+    memory = ResponseMemory(max_responses=2)
+    first = answered(memory, named("Hi", "chatcmpl-1"))
+    for _ in range(5):
+        answered(memory, named("Hi", "chatcmpl-2"))
+    memory.resolved(asked(previous_response_id=first))
+
+
+def test_a_conversation_whose_beginning_was_forgotten_meanwhile_is_not_remembered():
+    memory = ResponseMemory(max_responses=1)
+    first = answered(memory, named("Hi", "chatcmpl-1"))
+    request = memory.resolved(asked(input="more", previous_response_id=first))
+    answered(memory, named("other", "chatcmpl-2"), input="other")
+    memory.remember(request, named("late", "chatcmpl-3"))
+    with pytest.raises(CallRefusedError):
+        memory.resolved(asked(previous_response_id=response_id(request, "chatcmpl-3")))
