@@ -1,4 +1,4 @@
-"""Anthropic's own SDK as the judge of what the dialect words: its clients and types over a transport without sockets."""
+"""Anthropic's own SDK as the judge of what the dialect words: its clients and types, without sockets."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -103,7 +103,11 @@ def _tool_call(block: Mapping[str, Any], where: str) -> Json:
     given = block.get("input")
     if not isinstance(given, dict):
         raise refused("an object", f"{where}.input")
-    function = {"name": _string(block, "name", where), "arguments": arguments_text(cast("Json", given))}
+    try:
+        arguments = arguments_text(cast("Json", given))
+    except RecursionError as error:
+        raise refused("this is nested too deeply", f"{where}.input") from error
+    function = {"name": _string(block, "name", where), "arguments": arguments}
     return {"id": _string(block, "id", where), "type": "function", "function": function}
 
 
@@ -128,17 +132,27 @@ def _blocks(content: object, where: str) -> Iterator[tuple[Mapping[str, Any], st
 
 def _parts(block: Mapping[str, Any], where: str, native_only: NativeOnly) -> list[Json]:
     """Return the content parts of a block that is no tool's and no thought."""
+    parts: list[Json] | None = None
+    if block["type"] == "document":
+        parts = _document_parts(block, where, native_only)
+    elif block["type"] == "search_result":
+        heading = [_text_part(_string(block, name, where)) for name in ("title", "source")]
+        parts = heading + _inner_parts(block.get("content"), f"{where}.content", native_only)
+    return _plain_parts(block, where, native_only) if parts is None else parts
+
+
+def _inner_parts(content: object, where: str, native_only: NativeOnly) -> list[Json]:
+    """The parts within a document or a search result, which hold no further ones."""
+    return [
+        part for block, place in _blocks(content, where) for part in _plain_parts(block, place, native_only)
+    ]
+
+
+def _plain_parts(block: Mapping[str, Any], where: str, native_only: NativeOnly) -> list[Json]:
     kind = block["type"]
     if kind == "text":
         return [_text_part(_string(block, "text", where))]
-    parts: list[Json] | None = None
-    if kind == "image":
-        parts = _image_parts(_object(block, "source", where), where)
-    elif kind == "document":
-        parts = _document_parts(block, where, native_only)
-    elif kind == "search_result":
-        heading = [_text_part(_string(block, name, where)) for name in ("title", "source")]
-        parts = heading + _all_parts(block.get("content"), f"{where}.content", native_only)
+    parts = _image_parts(_object(block, "source", where), where) if kind == "image" else None
     if parts is not None:
         return parts
     form = object_or_empty(block.get("source")).get("type")
@@ -166,7 +180,7 @@ def _document_parts(block: Mapping[str, Any], where: str, native_only: NativeOnl
     if source.get("type") == "text":
         body = [_text_part(_string(source, "data", place))]
     elif source.get("type") == "content":
-        body = _all_parts(source.get("content"), f"{place}.content", native_only)
+        body = _inner_parts(source.get("content"), f"{place}.content", native_only)
     else:
         return None
     return [

@@ -10,6 +10,8 @@ Where the two differ:
 * ``service_tier``, ``speed``, ``inference_geo``, context editing and caching are about Anthropic's own servers, and
   are left out. What cannot be left out without another answer (server tools, MCP servers, containers, ...) is named
   in ``native_only``.
+* A ``thread`` is a conversation that Anthropic's servers hold. To begin one asks for nothing more than the answer; to
+  continue one is refused as ``thread_not_found``, upon which Anthropic's clients send the whole conversation.
 * vLLM's own sampling parameters are passed on, for clients that send them in ``extra_body``.
 
 Source: https://docs.claude.com/en/api/messages
@@ -40,7 +42,7 @@ _EXTRAS = (
     *("chat_template_kwargs", "structured_outputs", "response_format", "thinking_token_budget"),
 )
 """Parameters of the canonical call that Anthropic's request does not have."""
-_SERVER_SIDE = ("mcp_servers", "container", "thread")
+_SERVER_SIDE = ("mcp_servers", "container", "compaction")
 """State on Anthropic's servers: without it the answer would be another one."""
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -72,7 +74,9 @@ def chat_request(native: Mapping[str, Any], native_only: NativeOnly, *, needs_li
     if not isinstance(model, str) or not model:
         raise refused("the name of a model, as text", "model")
     chat: Json = {"model": model}
-    chat["messages"] = chat_messages(native.get("system"), native.get("messages"), native_only)
+    if _part(native, "thread").get("type") == "continue":
+        native_only.append(_thread_not_found())
+    chat["messages"] = _messages(native, native_only)
     chat.update((name, native[name]) for name in _EXTRAS if native.get(name) is not None)
     _add_limits(chat, native, native_only, needs_limit=needs_limit)
     _add_sampling(chat, native)
@@ -102,9 +106,20 @@ def eager_tools(native: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(str(tool.get("name")) for tool in tools if tool.get("eager_input_streaming") is True)
 
 
+def _messages(native: Mapping[str, Any], native_only: NativeOnly) -> list[Json]:
+    if native_only and native.get("messages") == []:  # a thread that goes on without a new message
+        return []
+    return chat_messages(native.get("system"), native.get("messages"), native_only)
+
+
+def _thread_not_found() -> CallRefusedError:
+    message = "thread: conversations are not held here; send the whole conversation"
+    return CallRefusedError(message, status=404, code="thread_not_found", param="thread")
+
+
 def _add_prefill(chat: Json) -> None:
     messages: list[Json] = chat["messages"]
-    last = messages[-1]
+    last = messages[-1] if messages else {"role": None}
     if last["role"] != "assistant" or last.get("tool_calls"):
         return
     if last == {"role": "assistant", "content": ""} and len(messages) > 1:
