@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import resource
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import report
 from store import agl_server
 from store_scale_data import MODELS, RUNS, WORKERS, build, response_id
 
 from agl.store.base import LightningStore
+from agl.store.client import LightningStoreClient
 from agl.store.sqlite import InMemoryLightningStore, SqliteLightningStore
 from agl.types import Page, RolloutConfig, RolloutQuery, RolloutRequest, SpanQuery
 
@@ -31,6 +35,7 @@ BUDGET_MS = 20.0
 SWEEP_BUDGET_MS = 5.0
 LEASES = 10_000
 WAITERS = 10_000
+CLAIMS = 500
 LIMITS = (100, 1000)
 
 Ask = Callable[[int, int], Awaitable[object]]
@@ -201,35 +206,49 @@ async def measure_sweeps(store: Any) -> dict[str, float]:
     return report.milliseconds(seconds)
 
 
-async def measure_waiters() -> dict[str, Any]:
-    """Return what a claim costs beside 10,000 others that wait for rollouts of another run, and without."""
-    async with InMemoryLightningStore() as store:
+async def measure_waiters(url: str, pid: int) -> dict[str, Any]:
+    """Return what a claim costs beside 10,000 clients that wait for rollouts of another run, and without them."""
+    server = psutil.Process(pid)
+    results: dict[str, Any] = {}
+    async with LightningStoreClient(url) as store:
 
-        async def claims() -> float:
-            start = time.process_time()
-            for _ in range(1000):
+        async def claims(name: str) -> None:
+            seconds: list[float] = []
+            before = server.cpu_times()
+            for _ in range(CLAIMS):
                 await store.enqueue_rollout(RolloutRequest(task={}, run_id="busy"))
+                start = time.perf_counter()
                 assert await store.dequeue_rollout(worker_id="w", run_id="busy") is not None
-            return (time.process_time() - start) / 1000 * 1e3
+                seconds.append(time.perf_counter() - start)
+            after = server.cpu_times()
+            spent = after.user + after.system - before.user - before.system
+            results[name] = {**report.milliseconds(seconds), "server_cpu_ms": spent / CLAIMS * 1e3}
 
-        await claims()
-        without = [await claims() for _ in range(3)]
+        await claims("warm")
+        await claims("without")
         waiting = [
             asyncio.create_task(
                 store.dequeue_rollout(worker_id=f"idle-{number}", run_id="idle", wait_seconds=600.0)
             )
             for number in range(WAITERS)
         ]
-        await asyncio.sleep(1.0)  # all of them have looked once
-        beside = [await claims() for _ in range(3)]
+        await asyncio.to_thread(_await_long_polls, url)
+        results["resident_megabytes"] = round(server.memory_info().rss / 1e6)
+        await claims("beside 10,000 waiting")
         await store.enqueue_many_rollouts([RolloutRequest(task={}, run_id="idle") for _ in range(WAITERS)])
         served = await asyncio.gather(*waiting)
         assert len({one.rollout.rollout_id for one in served if one is not None}) == WAITERS
-        return {
-            "claim_cpu_ms": round(min(without), 4),
-            "claim_cpu_ms_beside_waiters": round(min(beside), 4),
-            "ratio": round(min(beside) / min(without), 3),
-        }
+    del results["warm"]
+    return results
+
+
+def _await_long_polls(url: str) -> None:
+    waiting = 0
+    while waiting < WAITERS:
+        time.sleep(0.2)
+        with urllib.request.urlopen(f"{url}/metrics", timeout=30.0) as answer:
+            lines = answer.read().decode().splitlines()
+        waiting = next(float(line.split()[1]) for line in lines if line.startswith("agl_store_long_polls "))
 
 
 async def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -250,9 +269,10 @@ async def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         results["queries"] = await measure_queries(store, options)
     async with InMemoryLightningStore() as store:
         results["sweep"] = await measure_sweeps(store)
-    results["waiters"] = await measure_waiters()
+    with agl_server("store=memory") as (url, pid):
+        results["waiters"] = await measure_waiters(url, pid)
     sys.stdout.write(f"sweep of {LEASES} leases, none due: {results['sweep']}, budget {SWEEP_BUDGET_MS} ms\n")
-    sys.stdout.write(f"claims beside {WAITERS} waiting: {results['waiters']}\n")
+    sys.stdout.write(f"claims: {results['waiters']}\n")
     return results
 
 
@@ -267,6 +287,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="build this file, or use it as it is when it exists")
     parser.add_argument("--only", default="", help="queries whose name has this text")
     options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     conditions = report.machine()
     with tempfile.TemporaryDirectory() as folder:
         results = asyncio.run(measure(options.keep or Path(folder) / "store.sqlite", options))
