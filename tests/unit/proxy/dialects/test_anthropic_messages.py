@@ -169,7 +169,7 @@ def test_a_thread_of_the_sdk_goes_on_though_the_proxy_holds_none():
     server = Server(lambda chat: chat_answer({"content": str(len(chat["messages"]))}))
     thread = server.client().beta.messages.thread(model="policy", max_tokens=64, system="Count.")
     for expected in ("2", "4", "6"):
-        assert thread.send([{"role": "user", "content": "next"}]).content[0].text == expected
+        assert thread.send({"role": "user", "content": "next"}).content[0].text == expected
 
 
 def test_structured_output_is_asked_for_and_parsed():
