@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import isfinite
+from types import NoneType
 from typing import Any, cast
 from zlib import crc32
 
@@ -23,7 +24,7 @@ MAX_LIST = 8
 MAX_LIST_TEXT = 100
 CACHED_TERMS = 16_384
 """Most attributes of a run's spans repeat; the rest (ids, times) push each other out."""
-SCALAR: frozenset[type] = frozenset((str, int, float, bool, type(None)))
+SCALAR: frozenset[type] = frozenset((str, int, float, bool, NoneType))
 """What JSON's scalars read as. A value of another type (an enum, a time) is what its JSON reads as."""
 
 
