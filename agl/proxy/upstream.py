@@ -99,12 +99,21 @@ class RoutedUpstream(Protocol):
 
     @property
     def model(self) -> str:
-        """The model name of the default upstream."""
+        """The model name of the default upstream; empty where there is none."""
         ...
 
     @property
     def models(self) -> Sequence[str]:
         """Every model name that a call can be routed by, the default's first."""
+        ...
+
+    def model_of_call(self, model: str, *, agent: str | None, mode: str | None) -> str | None:
+        """Return the name of the model that an endpoint answers such a call with, None where none takes it.
+
+        A route by agent turns the call into one of the endpoint's model; else the name is the call's own. The name is
+        what is put to the upstream and recorded. Resources force their sampling on it only where a ProxyLLM has that
+        name; where None is returned they are the attempt's ``llm``, as without endpoints.
+        """
         ...
 
     async def complete_chat(

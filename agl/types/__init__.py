@@ -12,7 +12,7 @@ from agl.types.query import (
     WorkerQuery,
 )
 from agl.types.record import Json, Record
-from agl.types.resource import LLM, NamedResources, PromptTemplate, ProxyLLM, Resource, Weights
+from agl.types.resource import LLM, ModelEndpoint, NamedResources, PromptTemplate, ProxyLLM, Resource, Weights
 from agl.types.rollout import (
     Attempt,
     AttemptedRollout,
@@ -43,6 +43,7 @@ __all__ = [
     "MetricPoint",
     "MetricQuery",
     "Mode",
+    "ModelEndpoint",
     "NamedResources",
     "Page",
     "Policy",

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from pydantic import Discriminator, Field, Tag
 
 from agl.types.record import Json, Record
+from agl.types.rollout import Mode
 from agl.types.tokens import is_scoped, scoped_token
 
 NO_KEY = "none"
@@ -58,6 +59,44 @@ class ProxyLLM(Record):
         return scoped_token(self.api_key, rollout_id, attempt_id)
 
 
+class ModelEndpoint(Record):
+    """A model that agl's proxy sends calls to, behind one or more equal servers.
+
+    The proxy follows the store: the endpoints of the newest resources version that has any are those in force.
+    """
+
+    kind: Literal["model_endpoint"] = "model_endpoint"
+    model: str
+    """What calls name it; ``*`` stands for any text. Endpoints of one model are each other's fallbacks."""
+    upstream: Literal["openai", "litellm", "anthropic", "responses", "engine"] = "openai"
+    """What the servers speak; ``litellm`` is whatever that library reaches, ``engine`` the proxy's own engine."""
+    urls: tuple[str, ...] = ()
+    """Base URLs up to and including the version, e.g. ``http://gpu1:8000/v1``: equal servers that share the calls."""
+    upstream_model: str | None = None
+    """What the servers name it; None: as the call does."""
+    api_key_env: str | None = None
+    """The proxy's environment variable that holds the servers' API key; never the key itself."""
+    agents: tuple[str, ...] = ()
+    """Names or regular expressions: takes every call of these agents, whatever model it names."""
+    modes: tuple[Mode, ...] = ()
+    """Takes calls of rollouts of these modes only; empty: of all."""
+    priority: int = 0
+    """Of the endpoints that take a call the highest comes first, then in the order of their names' listing."""
+    policy_version: int | None = None
+    """Of the weights that the servers hold, where they do not say it themselves."""
+    max_concurrency: int | None = Field(default=None, ge=1)
+    """Calls to one server at once; more wait."""
+    timeout_seconds: float = Field(default=600.0, gt=0)
+    """The longest wait for an answer, or for a stream's next piece."""
+    connect_seconds: float = Field(default=10.0, gt=0)
+    token_ids: bool | None = None
+    """Whether to ask for vLLM's ``return_token_ids``; None: ask until the server refuses it."""
+    logprobs: bool | None = None
+    """Whether to ask for logprobs that the client did not ask for; None: ask until the server refuses it."""
+    withdrawn: bool = False
+    """Takes no calls. A version with nothing but withdrawn endpoints leaves the proxy with its settings alone."""
+
+
 class PromptTemplate(Record):
     """A prompt with placeholders."""
 
@@ -78,22 +117,22 @@ class Weights(Record):
     policy_version: int = 0
 
 
+_KINDS = ("llm", "proxy_llm", "model_endpoint", "prompt_template", "weights")
+
+
 def _kind(value: object) -> str:
     kind = (
         cast("dict[str, object]", value).get("kind")
         if isinstance(value, dict)
         else getattr(value, "kind", None)
     )
-    return (
-        kind
-        if isinstance(kind, str) and kind in ("llm", "proxy_llm", "prompt_template", "weights")
-        else "json"
-    )
+    return kind if isinstance(kind, str) and kind in _KINDS else "json"
 
 
 Resource = Annotated[
     Annotated[LLM, Tag("llm")]
     | Annotated[ProxyLLM, Tag("proxy_llm")]
+    | Annotated[ModelEndpoint, Tag("model_endpoint")]
     | Annotated[PromptTemplate, Tag("prompt_template")]
     | Annotated[Weights, Tag("weights")]
     | Annotated[Json, Tag("json")],

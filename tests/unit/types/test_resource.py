@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from agl.types import LLM, NamedResources, PromptTemplate, ProxyLLM, Resource, Weights
+from agl.types import LLM, ModelEndpoint, NamedResources, PromptTemplate, ProxyLLM, Resource, Weights
 from agl.types.tokens import scoped_token
 
 RESOURCE: TypeAdapter[Any] = TypeAdapter(Resource)
@@ -18,6 +18,7 @@ RESOURCE: TypeAdapter[Any] = TypeAdapter(Resource)
     [
         LLM(base_url="http://x/v1", model="m", sampling={"temperature": 0}),
         ProxyLLM(base_url="http://x", model="m", policy_version=3),
+        ModelEndpoint(model="judge", urls=("http://x/v1", "http://y/v1"), agents=("critic",), modes=("val",)),
         PromptTemplate(template="Say {word}"),
         Weights(path="/w", policy_version=1),
         {"any": ["json", 1, None]},
