@@ -10,18 +10,18 @@ Source: https://docs.claude.com/en/api/messages
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 import orjson
 
 from agl.proxy.dialects.anthropic.content import arguments_text
-from agl.proxy.dialects.anthropic.errors import Json, object_or_empty
+from agl.proxy.dialects.anthropic.errors import Json, object_or_empty, objects_in
 from agl.proxy.dialects.anthropic.request import wants_thinking, wants_thinking_text
 from agl.proxy.dialects.base import ClientRequest
 
 INVALID = "INVALID_JSON"
-NATIVE = "anthropic"
+BESIDE = "anthropic"
 """The key of a canonical message under which stands what the canonical form cannot say: ``content``, ``stop_reason``
 and ``stop_details`` as the provider gave them."""
 _STOP_REASONS = {
@@ -35,12 +35,12 @@ _STOP_REASONS = {
 def message(request: ClientRequest, answer: Mapping[str, Any]) -> Json:
     """Return the Message object of an answer; tool inputs in it are fragments of JSON."""
     choice = first_choice(answer)
-    said = choice["message"]
+    said = object_or_empty(choice.get("message"))
     return {
         "id": message_id(answer.get("id")),
         "type": "message",
         "role": "assistant",
-        "model": answer.get("model") or request.chat["model"],
+        "model": model_of(request, answer),
         "content": content_blocks(request, said, message_id(answer.get("id"))),
         **stop_fields(request, choice),
         "usage": usage(answer),
@@ -49,8 +49,13 @@ def message(request: ClientRequest, answer: Mapping[str, Any]) -> Json:
 
 def first_choice(answer: Mapping[str, Any]) -> Json:
     """Return the choice with the lowest index; a Message holds one."""
-    choices = cast("list[Json]", answer["choices"])
-    return min(choices, key=lambda choice: int(choice.get("index", 0)))
+    return min(objects_in(answer["choices"]), key=lambda choice: integer(choice.get("index")) or 0)
+
+
+def model_of(request: ClientRequest, told: Mapping[str, Any]) -> str:
+    """Return the model that answered, as an answer or a chunk tells it; else the one that was asked."""
+    model = told.get("model")
+    return model if isinstance(model, str) and model else request.chat["model"]
 
 
 def message_id(answer_id: object) -> str:
@@ -62,7 +67,7 @@ def message_id(answer_id: object) -> str:
 
 def content_blocks(request: ClientRequest, said: Mapping[str, Any], own_id: str) -> list[Json]:
     """Return the content blocks of a canonical message."""
-    native = object_or_empty(said.get(NATIVE)).get("content")
+    native = object_or_empty(said.get(BESIDE)).get("content")
     if isinstance(native, list):
         return cast("list[Json]", native)
     blocks: list[Json] = []
@@ -73,7 +78,7 @@ def content_blocks(request: ClientRequest, said: Mapping[str, Any], own_id: str)
     text = text_of(said)
     if text:
         blocks.append({"type": "text", "text": text})
-    for index, call in enumerate(cast("Sequence[Json]", said.get("tool_calls") or ())):
+    for index, call in enumerate(objects_in(said.get("tool_calls"))):
         function = object_or_empty(call.get("function"))
         given = orjson.Fragment(input_text(function.get("arguments")))
         name = str(function.get("name") or "")
@@ -117,7 +122,7 @@ def input_text(arguments: object) -> str:
 def stop_fields(request: ClientRequest, choice: Mapping[str, Any]) -> Json:
     """Return ``stop_reason`` and ``stop_sequence`` (``stop_details`` where the provider gave them) of a choice."""
     said = object_or_empty(choice.get("message"))
-    native = object_or_empty(said.get(NATIVE))
+    native = object_or_empty(said.get(BESIDE))
     matched = choice.get("stop_reason")  # vLLM: the stop text that was met, or a token's id
     if not isinstance(matched, str) or matched not in request.chat.get("stop", ()):
         matched = None
@@ -145,10 +150,10 @@ def usage(answer: Mapping[str, Any]) -> Json:
     read, written = _count(details, "cached_tokens") or 0, _count(details, "cache_creation_tokens") or 0
     prompt = _count(told, "prompt_tokens")
     if prompt is None:
-        prompt = len(answer.get("prompt_token_ids") or ())
+        prompt = _length(answer.get("prompt_token_ids"))
     output = _count(told, "completion_tokens")
     if output is None:
-        output = sum(len(choice.get("token_ids") or ()) for choice in answer.get("choices") or ())
+        output = sum(_length(choice.get("token_ids")) for choice in objects_in(answer.get("choices")))
     counted: Json = {
         "input_tokens": max(prompt - read - written, 0),
         "cache_creation_input_tokens": written,
@@ -162,5 +167,13 @@ def usage(answer: Mapping[str, Any]) -> Json:
 
 
 def _count(holder: Mapping[str, Any], name: str) -> int | None:
-    value = holder.get(name)
+    return integer(holder.get(name))
+
+
+def integer(value: object) -> int | None:
+    """Return a whole number, None for anything else."""
     return value if isinstance(value, int) else None
+
+
+def _length(value: object) -> int:
+    return len(cast("list[object]", value)) if isinstance(value, list) else 0

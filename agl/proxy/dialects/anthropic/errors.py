@@ -33,6 +33,12 @@ def object_or_empty(value: object) -> Json:
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
+def objects_in(value: object) -> list[Json]:
+    """Return the JSON objects in a list, none for anything else."""
+    listed = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("Json", each) for each in listed if isinstance(each, dict)]
+
+
 def refused(message: str, param: str) -> CallRefusedError:
     """Return the refusal of a request with a wrong field; the message begins with its place, as Anthropic's do."""
     return CallRefusedError(f"{param}: {message}", status=400, code="invalid_value", param=param)

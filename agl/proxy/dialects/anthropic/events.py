@@ -10,24 +10,26 @@ Source: https://docs.claude.com/en/docs/build-with-claude/streaming
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import orjson
 
 from agl.proxy.dialects.anthropic.answer import (
-    NATIVE,
+    BESIDE,
     first_choice,
     input_text,
+    integer,
     message_id,
+    model_of,
     reasoning_of,
     stop_fields,
     text_of,
     tool_id,
     usage,
 )
-from agl.proxy.dialects.anthropic.errors import Json, error_object, object_or_empty
+from agl.proxy.dialects.anthropic.errors import Json, error_object, object_or_empty, objects_in
 from agl.proxy.dialects.anthropic.request import eager_tools, wants_thinking, wants_thinking_text
 from agl.proxy.dialects.base import ClientRequest
 
@@ -69,8 +71,8 @@ class MessageEvents:
         if self._id is None:
             events.append(self._start(chunk))
         held = False
-        for choice in cast("Sequence[Json]", chunk.get("choices") or ()):
-            if choice.get("index", 0) != 0:  # a Message holds one choice
+        for choice in objects_in(chunk.get("choices")):
+            if choice.get("index") not in (0, None):  # a Message holds one choice
                 continue
             delta = object_or_empty(choice.get("delta"))
             words = self._delta(delta)
@@ -85,7 +87,7 @@ class MessageEvents:
         events: list[bytes] = []
         if self._id is None:
             events.append(self._start(answer))
-            events += self._whole(cast("Json", first_choice(answer)["message"]))
+            events += self._whole(object_or_empty(first_choice(answer).get("message")))
         events += self._finish()
         stop = stop_fields(self._request, first_choice(answer))
         events.append(_event("message_delta", delta=stop, usage=usage(answer)))
@@ -104,7 +106,7 @@ class MessageEvents:
             "id": self._id,
             "type": "message",
             "role": "assistant",
-            "model": told.get("model") or self._request.chat["model"],
+            "model": model_of(self._request, told),
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
@@ -118,7 +120,7 @@ class MessageEvents:
         if thoughts and self._thinking:
             events += self._piece("thinking", thoughts if self._thinking_text else "")
         events += self._piece("text", text_of(delta)) if text_of(delta) else []
-        for call in cast("Sequence[Json]", delta.get("tool_calls") or ()):
+        for call in objects_in(delta.get("tool_calls")):
             events += self._call(call)
         return events
 
@@ -135,7 +137,8 @@ class MessageEvents:
 
     def _call(self, call: Mapping[str, Any]) -> list[bytes]:
         function = object_or_empty(call.get("function"))
-        tool = self._tools.setdefault(int(call.get("index") or 0), _Tool())
+        position = integer(call.get("index")) or 0
+        tool = self._tools.setdefault(position, _Tool())
         tool.call_id = tool.call_id or call.get("id")
         tool.name = tool.name or str(function.get("name") or "")
         piece = function.get("arguments")
@@ -146,7 +149,7 @@ class MessageEvents:
         events: list[bytes] = []
         if tool.block is None:
             events += self._close()
-            events += self._open_tool(tool, int(call.get("index") or 0))
+            events += self._open_tool(tool, position)
             piece = "".join(tool.arguments)
         if isinstance(piece, str) and piece and tool.block is not None:
             events.append(_json_delta(tool.block, piece))
@@ -178,10 +181,12 @@ class MessageEvents:
 
     def _whole(self, said: Json) -> list[bytes]:
         """The blocks of a whole message."""
-        blocks = object_or_empty(said.get(NATIVE)).get("content")
+        blocks = object_or_empty(said.get(BESIDE)).get("content")
         if isinstance(blocks, list):
-            return [event for block in cast("list[Json]", blocks) for event in self._native_block(block)]
-        calls = cast("Sequence[Json]", said.get("tool_calls") or ())
+            return [
+                event for block in objects_in(cast("object", blocks)) for event in self._native_block(block)
+            ]
+        calls = objects_in(said.get("tool_calls"))
         return self._delta({**said, "tool_calls": [{**call, "index": i} for i, call in enumerate(calls)]})
 
     def _native_block(self, block: Json) -> list[bytes]:

@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import orjson
 
-from agl.proxy.dialects.anthropic.answer import INVALID, NATIVE, content_blocks, message_id, stop_fields
+from agl.errors import InferenceError
+from agl.proxy.dialects.anthropic.answer import BESIDE, INVALID, content_blocks, message_id, stop_fields
 from agl.proxy.dialects.anthropic.content import arguments_text
-from agl.proxy.dialects.anthropic.errors import Json, error_from_event, object_or_empty
+from agl.proxy.dialects.anthropic.errors import Json, error_from_event, object_or_empty, objects_in
 from agl.proxy.dialects.base import ClientRequest
 
 _FINISH_REASONS = {
@@ -31,7 +32,7 @@ _DELTAS = {"text_delta": ("text", "content"), "thinking_delta": ("thinking", "re
 
 def chat_answer(native: Mapping[str, Any]) -> Json:
     """Return a Message as a chat completion."""
-    blocks = cast("list[Json]", native.get("content") or [])
+    blocks = objects_in(native.get("content"))
     said: Json = {"role": "assistant", "content": _joined(blocks, "text", "text")}
     thoughts = _joined(blocks, "thinking", "thinking")
     if thoughts:
@@ -44,7 +45,7 @@ def chat_answer(native: Mapping[str, Any]) -> Json:
         choice["stop_reason"] = native["stop_sequence"]
     beside = _beside(native, choice)
     if beside:
-        said[NATIVE] = beside
+        said[BESIDE] = beside
     answer: Json = {"id": native.get("id"), "object": "chat.completion", "created": 0}
     answer["model"], answer["choices"] = native.get("model"), [choice]
     if native.get("usage") is not None:
@@ -75,6 +76,7 @@ class MessageReader:
 
     def __init__(self) -> None:
         self._message: Json = {"content": []}
+        self._blocks: dict[int, Json] = {}
         self._calls: dict[int, int] = {}
         """The position among the tool calls of each ``tool_use`` block."""
         self._inputs: dict[int, str] = {}
@@ -83,13 +85,20 @@ class MessageReader:
         """Return the canonical chunks of one event.
 
         Raises:
-            InferenceError: the event tells of an error.
+            InferenceError: the event tells of an error, or is none of Anthropic's.
         """
         kind = data.get("type") or event
         if kind == "error":
             raise error_from_event(data)
+        try:
+            return self._chunks(kind, data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            message = f"the provider's stream has an event {kind!r} of another shape than Anthropic's"
+            raise InferenceError(message, status=502) from error
+
+    def _chunks(self, kind: str, data: Mapping[str, Any]) -> list[Json]:
         if kind == "message_start":
-            self._message = {**data["message"], "content": list(data["message"].get("content") or [])}
+            self._message = {**data["message"], "content": []}
             return [self._chunk({"role": "assistant", "content": ""})]
         if kind == "content_block_start":
             return self._begun(data["index"], data["content_block"])
@@ -110,8 +119,8 @@ class MessageReader:
         return []
 
     def _begun(self, index: int, block: Mapping[str, Any]) -> list[Json]:
-        content = cast("list[Json]", self._message["content"])
-        content.append(dict(block))
+        self._blocks[index] = dict(block)
+        self._message["content"].append(self._blocks[index])
         kind = block.get("type")
         if kind == "tool_use":
             self._calls[index] = len(self._calls)
@@ -128,7 +137,7 @@ class MessageReader:
         return []
 
     def _more(self, index: int, delta: Mapping[str, Any]) -> list[Json]:
-        block = cast("list[Json]", self._message["content"])[index]
+        block = self._blocks[index]
         kind = cast("str", delta.get("type"))
         if kind in _DELTAS:
             here, canonical = _DELTAS[kind]
@@ -144,7 +153,7 @@ class MessageReader:
         return []
 
     def _ended(self, index: int) -> list[Json]:
-        block = cast("list[Json]", self._message["content"])[index]
+        block = self._blocks[index]
         text = self._inputs.get(index, "")
         if text:
             block["input"] = _parsed(text)
@@ -164,8 +173,8 @@ class MessageReader:
         told = _without_nulls(object_or_empty(data.get("usage")))
         self._message["usage"] = {**object_or_empty(self._message.get("usage")), **told}
         choice = chat_answer(self._message)["choices"][0]
-        beside = choice["message"].get(NATIVE)
-        chunk = self._chunk({} if beside is None else {NATIVE: beside})
+        beside = choice["message"].get(BESIDE)
+        chunk = self._chunk({} if beside is None else {BESIDE: beside})
         chunk["choices"][0].update(
             (name, choice[name]) for name in ("finish_reason", "stop_reason") if name in choice
         )
@@ -197,7 +206,7 @@ def _tool_call(block: Mapping[str, Any]) -> Json:
 
 def _finish_reason(native: Mapping[str, Any]) -> str | None:
     reason = native.get("stop_reason")
-    return None if reason is None else _FINISH_REASONS.get(reason, "stop")
+    return None if reason is None else _FINISH_REASONS.get(str(reason), "stop")
 
 
 def _beside(native: Mapping[str, Any], choice: Json) -> Json:
@@ -209,7 +218,7 @@ def _beside(native: Mapping[str, Any], choice: Json) -> Json:
     )
     beside: Json = {}
     worded = content_blocks(shows_all, choice["message"], message_id(native.get("id")))
-    given = cast("list[Json]", native.get("content") or [])
+    given = objects_in(native.get("content"))
     if orjson.loads(orjson.dumps(worded)) != [_without_nulls(block) for block in given]:
         beside["content"] = given
     reason = native.get("stop_reason")

@@ -10,8 +10,11 @@ import orjson
 import pytest
 from anthropic import beta_tool
 from anthropic_exchange import DIALECT, HELLO, WEATHER, call, chat_answer, chunks_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from agl.errors import InferenceError
 from agl.proxy.dialects.anthropic_messages import AnthropicMessages
 from agl.proxy.dialects.base import NativeDialect
 from agl.proxy.refusal import CallRefusedError
@@ -224,3 +227,122 @@ def test_a_native_answer_and_stream_are_read_for_the_record():
         "message_start", {"type": "message_start", "message": {**native, "content": []}}
     )
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+
+
+REQUEST_WORDS = (
+    *(
+        "model",
+        "messages",
+        "role",
+        "content",
+        "type",
+        "text",
+        "source",
+        "input",
+        "name",
+        "system",
+        "tools",
+        "id",
+    ),
+    *("tool_choice", "thinking", "metadata", "max_tokens", "stop_sequences", "output_config", "input_schema"),
+)
+ANSWER_WORDS = (
+    *(
+        "content",
+        "refusal",
+        "reasoning",
+        "reasoning_content",
+        "tool_calls",
+        "function",
+        "arguments",
+        "name",
+        "id",
+    ),
+    *("index", "anthropic", "stop_reason", "finish_reason", "delta", "message", "prompt_tokens_details"),
+)
+VALUES = (
+    *(
+        "user",
+        "assistant",
+        "text",
+        "image",
+        "document",
+        "tool_use",
+        "tool_result",
+        "thinking",
+        "search_result",
+    ),
+    *("base64", "content", "policy", "tool", "enabled", "x", "", 0, 1, -1, 1.5, True, None),
+)
+values = st.sampled_from(VALUES)
+
+
+def anything(words):
+    """Any JSON with these words as names."""
+    names = st.sampled_from(words)
+    return st.recursive(
+        values,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
+        max_leaves=12,
+    )
+
+
+def anything_named(words):
+    return st.dictionaries(st.sampled_from(words), anything(words), max_size=5)
+
+
+odd_blocks = st.tuples(anything_named(REQUEST_WORDS), values).map(
+    lambda block: {"source": {}, **block[0], "type": block[1]}
+)
+odd_events = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(
+            ["message_start", "content_block_start", "content_block_delta", "message_delta"]
+        )
+    },
+    optional={"index": values}
+    | {name: anything(ANSWER_WORDS) for name in ("content_block", "delta", "message", "usage")},
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(anything_named(REQUEST_WORDS), st.lists(odd_blocks, max_size=3))
+def test_any_body_is_read_or_refused_with_a_reason(fields, content):
+    body = {**HELLO, "messages": [{"role": "user", "content": content}], **fields}
+    for read in (DIALECT.request, DIALECT.count_request):
+        status = None
+        try:
+            orjson.dumps(read(orjson.dumps(body)).chat)
+        except CallRefusedError as error:
+            status = error.status
+        assert status in (None, 400)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    anything_named(ANSWER_WORDS), st.lists(anything_named(ANSWER_WORDS), max_size=4), anything(ANSWER_WORDS)
+)
+def test_whatever_an_upstream_says_becomes_an_answer_and_a_stream(message, deltas, usage):
+    request = DIALECT.request(orjson.dumps({**TALK, "thinking": {"type": "adaptive"}}))
+    answer = {"id": usage, "choices": [{"message": message, **message}], "usage": usage}
+    assert json.loads(DIALECT.answer(request, answer))["type"] == "message"
+    writer = DIALECT.events(request)
+    stream = b"".join(
+        writer.chunk({"choices": [{"delta": delta, **delta}], "usage": usage}) for delta in deltas
+    )
+    stream += writer.end(answer)
+    assert stream.endswith(b'data: {"type":"message_stop"}\n\n')
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(odd_events, max_size=5), anything_named(ANSWER_WORDS))
+def test_whatever_a_provider_says_is_read_or_its_fault(events, message):
+    assert DIALECT.chat_answer(message)["object"] == "chat.completion"
+    reader = DIALECT.reader()
+    status = 502
+    for event in events:
+        try:
+            reader.event(event["type"], event)
+        except InferenceError as error:
+            status = error.status
+    assert status == 502
