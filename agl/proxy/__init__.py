@@ -1,7 +1,8 @@
-"""The OpenAI-compatible door to the model: attributes, forwards and records every call.
+"""The door to the model for OpenAI's and Anthropic's clients: attributes, forwards and records every call.
 
-A call's way: server -> app -> routes (whose call) -> openai_chat (the wire format) -> repeats (seen before?)
--> attempts (may it call, with which sampling) -> upstream -> record (the span) -> writer (durable) -> the agent.
+A call's way: server -> app -> exchange (the HTTP request) -> routes (whose call) -> keys -> dialects (the wire format)
+-> calls -> repeats (seen before?) -> attempts (may it call, with which sampling) -> upstream -> streams (chunks put
+together) -> record (the span) -> writer (durable) -> dialects -> the agent.
 """
 
 from agl.proxy.server import LLMProxy, ProxyServer

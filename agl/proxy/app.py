@@ -6,67 +6,82 @@ Raw ASGI, because the proxy is on the path of every sampled token: a framework's
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
-import os
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
 
 import orjson
 
 from agl.errors import InferenceError, StoreError, StoreUnavailableError
-from agl.proxy.attempts import AttemptDirectory, llm_of_call, sampling_of
-from agl.proxy.openai_chat import agent_answer, chat_from_body, checked_answer, upstream_chat
-from agl.proxy.record import Call, answered_span, failed_span
-from agl.proxy.refusal import CallRefusedError, error_body
-from agl.proxy.repeats import Outcome, RecentCall, RecentCalls, identity_of
-from agl.proxy.routes import Address, address_from_path
-from agl.proxy.upstream import Upstream
-from agl.proxy.writer import SpanWriter
+from agl.proxy.attempts import AttemptDirectory
+from agl.proxy.calls import AskedCall, Calls
+from agl.proxy.canonical import upstream_chat
+from agl.proxy.dialects.anthropic_messages import AnthropicMessages
+from agl.proxy.dialects.base import Dialect
+from agl.proxy.dialects.openai_chat import check_common, object_from_body
+from agl.proxy.exchange import (
+    ClientGoneError,
+    Delivery,
+    Exchange,
+    Header,
+    Receive,
+    Scope,
+    Send,
+)
+from agl.proxy.keys import AttemptKeys
+from agl.proxy.refusal import CallRefusedError
+from agl.proxy.repeats import Outcome, identity_of
+from agl.proxy.routes import Address, Route, address_from_path, dialect_of_client, is_anthropic
+from agl.proxy.side_calls import anthropic_models, model_names, num_prompt_tokens, openai_models
+from agl.proxy.upstream import CallContext, RoutedUpstream, Upstream
 from agl.store.base import LightningStore
-from agl.types import ProxyLLM, Span
 
 log = logging.getLogger(__name__)
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-_MAX_HEADER_BYTES = 64 * 1024  # what h11 and most servers allow
-_MAX_DISCARDED = (
-    8  # times the body limit: how much of a refused body is read so that the client sees the refusal
-)
 _BODY_SECONDS = 120.0  # longest wait for a request's body; a large one over a slow line takes less
-_STORE_SECONDS = 30.0  # longest wait for a span to become durable
-
-
-class _ClientGoneError(Exception):
-    """The client closed the connection; nobody is left to answer."""
+_NATIVE_HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")
+"""What providers need of a request's headers when it is passed through to them."""
 
 
 class ProxyApp:
-    """Serves the calls of all attempts of one store with one upstream."""
+    """Serves the calls of all attempts of one store with one upstream.
+
+    Args:
+        store: where attempts are looked up and calls recorded.
+        upstream: what answers the calls.
+        secret: of which the attempts' keys are made.
+        needs_key: refuse requests without one.
+        max_body_bytes: the largest request body.
+        upstream_timeout_seconds: the longest a call may take.
+        now_ns: the wall clock.
+        monotonic: the clock of what is remembered.
+    """
 
     def __init__(
         self,
         store: LightningStore,
-        upstream: Upstream,
+        upstream: Upstream | RoutedUpstream,
         *,
-        token: str | None,
+        secret: str,
+        needs_key: bool,
         max_body_bytes: int,
         upstream_timeout_seconds: float,
         now_ns: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._upstream = upstream
-        self._authorization = b"Bearer " + token.encode() if token else None
+        self._keys = AttemptKeys(secret, required=needs_key)
         self._max_body_bytes = max_body_bytes
         self._upstream_timeout_seconds = upstream_timeout_seconds
-        self._now_ns = now_ns
         self._attempts = AttemptDirectory(store, monotonic=monotonic)
-        self._writer = SpanWriter(store, timeout_seconds=_STORE_SECONDS)
-        self._recent = RecentCalls()
+        self._calls = Calls(
+            store,
+            upstream,
+            attempts=self._attempts,
+            upstream_timeout_seconds=upstream_timeout_seconds,
+            now_ns=now_ns,
+        )
         self._closing = False
         self._reading: set[asyncio.Timeout] = set()
 
@@ -75,75 +90,121 @@ class ProxyApp:
         self._closing = True
         for limit in self._reading:
             limit.reschedule(asyncio.get_running_loop().time())
-        in_flight = self._recent.in_flight()
-        if in_flight:
-            _, late = await asyncio.wait(in_flight, timeout=grace_seconds)
-            for task in late:
-                task.cancel()
-            if late:
-                log.warning("the proxy stops: %d calls were cancelled", len(late))
-                await asyncio.wait(late)
-        await self._writer.drain()
+        await self._calls.close(grace_seconds=grace_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         if scope["type"] != "http":
             return
+        exchange = Exchange(scope, receive, send)
         try:
-            outcome = await self._serve(scope, receive)
-        except _ClientGoneError:
+            await self._serve(exchange)
+        except ClientGoneError:
             return
         except CallRefusedError as error:
-            await _send(send, error.status, error.body, *_refusal_headers(error))
-        except StoreUnavailableError as error:
+            await _refuse(exchange, error)
+        except InferenceError as error:
+            status = error.status if 400 <= error.status <= 599 else 502
+            await _fail(exchange, str(error), status=status, code=str(status), body=error.body)
+        except StoreError as error:
             log.warning("a call was not answered because the store is unavailable: %s", error)
-            await _send(
-                send, 503, error_body(f"store unavailable: {error}", status=503, code="store_unavailable")
-            )
+            message = f"store unavailable: {error}"
+            await _fail(exchange, message, status=503, code="store_unavailable")
         except Exception:
-            log.exception("the proxy failed on %s", scope["path"])
+            log.exception("the proxy failed on %s", exchange.path)
             message = "the proxy failed on this request; its log says why"
-            await _send(send, 500, error_body(message, status=500, code="proxy_error"))
+            await _fail(exchange, message, status=500, code="proxy_error")
+
+    async def _serve(self, exchange: Exchange) -> None:
+        exchange.check_headers()
+        if exchange.path == "/health":
+            await exchange.answer(200, orjson.dumps({"status": "stopping" if self._closing else "ok"}))
+            return
+        address, route = address_from_path(exchange.method, exchange.raw_path)
+        exchange.dialect = route.dialect
+        self._keys.check(exchange.headers, address.rollout_id, address.attempt_id)
+        if route.endpoint == "models":
+            await self._models(exchange, address)
+            return
+        body = await self._whole_body(exchange)
+        if route.endpoint == "embeddings":
+            await self._embeddings(exchange, address, body)
+        elif route.endpoint == "count_tokens":
+            await self._count_tokens(exchange, address, body)
         else:
-            request_id = [(b"x-request-id", outcome.span_id.encode())] if outcome.span_id else []
-            await _send(send, outcome.status, outcome.body, *request_id, content_type=outcome.content_type)
+            await self._call(exchange, address, route, body)
 
-    async def _serve(self, scope: Scope, receive: Receive) -> Outcome:
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        if sum(len(name) + len(value) for name, value in scope["headers"]) > _MAX_HEADER_BYTES:
-            raise CallRefusedError("the headers are larger than 64 KiB", status=431, code="headers_too_large")
-        if scope["path"] == "/health":
-            return _found({"status": "stopping" if self._closing else "ok"})
-        self._check_token(headers)
-        address = address_from_path(scope["method"], scope.get("raw_path") or scope["path"].encode())
-        if address.endpoint == "models":
-            return await self._models(address)
-        body = await self._whole_body(receive, headers)
-        return await self._chat(address, headers, body, receive)
+    async def _call(self, exchange: Exchange, address: Address, route: Route, body: bytes) -> None:
+        """Perform a call, or find the one that it repeats, and answer."""
+        request = route.dialect.request(body)
+        if request.stream:
+            exchange.delivery = Delivery(exchange, route.dialect.events(request))
+        asked = AskedCall(
+            address=address,
+            route=route,
+            request=request,
+            headers=_native_headers(exchange),
+            traceparent=exchange.header(b"traceparent"),
+            delivery=exchange.delivery,
+        )
+        recent = self._calls.claim(identity_of(address, exchange.headers, body), asked)
+        is_repeat = recent.outcome.done()
+        gone = asyncio.create_task(exchange.disconnect())
+        try:
+            answered = await recent.wait(gone)
+        finally:
+            gone.cancel()
+        if not answered:
+            if exchange.delivery is not None:
+                exchange.delivery.leave()
+            raise ClientGoneError
+        if recent.outcome.cancelled():
+            message = "the call was cancelled: the proxy is stopping"
+            raise CallRefusedError(message, status=503, code="stopping")
+        outcome = recent.outcome.result()
+        if is_repeat:
+            await self._calls.record(outcome)
+        if outcome.unrecorded is not None:
+            raise StoreUnavailableError("the call was answered but could not be recorded; repeat it")
+        await _deliver(exchange, outcome)
 
-    def _check_token(self, headers: dict[bytes, bytes]) -> None:
-        expected = self._authorization
-        if expected is not None and not hmac.compare_digest(headers.get(b"authorization", b""), expected):
-            message = "this proxy needs a token: send 'Authorization: Bearer <token>' (the api_key of the LLM resource)"
-            raise CallRefusedError(message, status=401, code="invalid_api_key")
-
-    async def _models(self, address: Address) -> Outcome:
+    async def _models(self, exchange: Exchange, address: Address) -> None:
         resources = await self._attempts.resources_for_call(address.rollout_id, address.attempt_id)
-        names = {self._upstream.model: None}
-        if resources is not None:
-            names.update(
-                (llm.model, None) for llm in resources.resources.values() if isinstance(llm, ProxyLLM)
-            )
-        models = [{"id": name, "object": "model", "created": 0, "owned_by": "agl"} for name in names]
-        return _found({"object": "list", "data": models})
+        names = model_names(self._upstream, resources)
+        worded = anthropic_models if is_anthropic(exchange.headers) else openai_models
+        await exchange.answer(200, worded(names))
 
-    async def _whole_body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
+    async def _embeddings(self, exchange: Exchange, address: Address, body: bytes) -> None:
+        asked = object_from_body(body)
+        check_common(asked)
+        await exchange.answer(200, await self._calls.embedded(address, asked, self._context(address)))
+
+    async def _count_tokens(self, exchange: Exchange, address: Address, body: bytes) -> None:
+        dialect = AnthropicMessages()
+        request = dialect.count_request(body)
+        await self._attempts.resources_for_call(address.rollout_id, address.attempt_id)
+        async with asyncio.timeout(self._upstream_timeout_seconds):
+            asked = upstream_chat(request.chat, {})
+            count = await num_prompt_tokens(self._upstream, asked, self._context(address))
+        await exchange.answer(200, dialect.count_answer(count))
+
+    def _context(self, address: Address) -> CallContext:
+        ids = address.rollout_id, address.attempt_id
+        return CallContext(
+            rollout_id=address.rollout_id,
+            attempt_id=address.attempt_id,
+            agent=address.agent,
+            mode=self._attempts.mode_of(*ids),
+            deadline=asyncio.get_running_loop().time() + self._upstream_timeout_seconds,
+        )
+
+    async def _whole_body(self, exchange: Exchange) -> bytes:
         """Return the body if it comes in time and before the proxy stops."""
         try:
             async with asyncio.timeout(_BODY_SECONDS) as limit:
                 self._reading.add(limit)
                 try:
-                    body = await self._read_body(receive, headers)
+                    body = await exchange.body(self._max_body_bytes)
                 finally:
                     self._reading.remove(limit)
         except TimeoutError as error:
@@ -155,163 +216,42 @@ class ProxyApp:
                 return body
         raise CallRefusedError("the proxy is stopping", status=503, code="stopping")
 
-    async def _read_body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
-        """Return the whole body. One over the limit is read to its end, unkept, so that the client sees the refusal."""
-        limit = self._max_body_bytes
-        declared = headers.get(b"content-length", b"0")
-        parts: list[bytes] = []
-        size, too_large = 0, declared.isdigit() and int(declared) > limit
-        more = True
-        while more and size <= limit * _MAX_DISCARDED:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise _ClientGoneError
-            part = message.get("body", b"")
-            more = message.get("more_body", False)
-            size += len(part)
-            too_large = too_large or size > limit
-            if too_large:
-                parts.clear()
-            else:
-                parts.append(part)
-        if too_large:
-            text = f"the request body is larger than {limit} bytes (setting max_body_bytes of the proxy)"
-            raise CallRefusedError(text, status=413, code="body_too_large")
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def _chat(
-        self, address: Address, headers: dict[bytes, bytes], body: bytes, receive: Receive
-    ) -> Outcome:
-        chat = chat_from_body(body)
-        traceparent = headers.get(b"traceparent", b"").decode("latin-1") or None
-        identity = identity_of(address, headers, body)
-        recent = self._recent.claim(identity, lambda call: self._perform(call, address, chat, traceparent))
-        is_repeat = recent.outcome.done()
-        gone = asyncio.create_task(_disconnect(receive))
-        try:
-            answered = await recent.wait(gone)
-        finally:
-            gone.cancel()
-        if not answered:
-            raise _ClientGoneError
-        if recent.outcome.cancelled():
-            raise CallRefusedError(
-                "the call was cancelled: the proxy is stopping", status=503, code="stopping"
-            )
-        outcome = recent.outcome.result()
-        if is_repeat:
-            await self._record(outcome)
-        if outcome.unrecorded is not None:
-            raise StoreUnavailableError("the call was answered but could not be recorded; repeat it")
-        return outcome
-
-    async def _perform(
-        self, recent: RecentCall, address: Address, chat: dict[str, Any], traceparent: str | None
-    ) -> Outcome:
-        """Carry out one call: look up, ask, record."""
-        resources = await self._attempts.resources_for_call(address.rollout_id, address.attempt_id)
-        llm = llm_of_call(resources, chat["model"])
-        seed = self._attempts.seed_of_next_call(address.rollout_id, address.attempt_id)
-        asked = chat if seed is None or chat.get("seed") is not None else {**chat, "seed": seed}
-        call = Call(
-            address=address,
-            request=upstream_chat(asked if llm is None else {**asked, "model": llm.model}, sampling_of(llm)),
-            span_id=os.urandom(8).hex(),
-            traceparent=traceparent,
-            started_ns=self._now_ns(),
-            policy_version=llm.policy_version if isinstance(llm, ProxyLLM) else None,
-        )
-        try:
-            outcome = await self._ask(call, chat)
-        except asyncio.CancelledError:
-            await self._record(
-                self._failure(
-                    call,
-                    "cancelled",
-                    "cancelled before the answer: the client left or the proxy stopped",
-                    status=499,
-                )
-            )
-            raise
-        recent.sampled = True
-        await self._record(outcome)
-        return outcome
-
-    async def _ask(self, call: Call, chat: dict[str, Any]) -> Outcome:
-        """Ask the upstream; the outcome holds the span, not recorded yet."""
-        try:
-            async with asyncio.timeout(self._upstream_timeout_seconds):
-                answer = checked_answer(await self._upstream.complete_chat(call.request))
-            span = answered_span(call, answer, ended_ns=self._now_ns())
-            body = orjson.dumps(agent_answer(answer, chat))
-        except InferenceError as error:
-            return self._refused_upstream(call, error)
-        except TimeoutError:
-            message = f"the model did not answer within {self._upstream_timeout_seconds:g} s"
-            return self._failure(call, "timeout", message, status=504)
-        except Exception as error:
-            log.exception("the upstream failed on a call of rollout %s", call.address.rollout_id)
-            message = "the model server failed on this request; the proxy's log says why"
-            return self._failure(call, type(error).__name__, message, status=500)
-        return Outcome(status=200, body=body, span_id=span.span_id, unrecorded=span)
-
-    def _refused_upstream(self, call: Call, error: InferenceError) -> Outcome:
-        """The upstream's own status and body, unchanged, when it gave one."""
-        status = error.status if 400 <= error.status <= 599 else 502
-        outcome = self._failure(call, str(status), str(error), status=status)
-        if isinstance(error.body, str | bytes):
-            outcome.body = error.body.encode() if isinstance(error.body, str) else error.body
-            outcome.content_type = b"text/plain; charset=utf-8"
-        elif error.body is not None:
-            outcome.body = orjson.dumps(error.body)
-        return outcome
-
-    def _failure(self, call: Call, error_type: str, message: str, *, status: int) -> Outcome:
-        span = failed_span(call, error_type=error_type, description=message, ended_ns=self._now_ns())
-        body = error_body(message, status=status, code=error_type)
-        return Outcome(status=status, body=body, span_id=span.span_id, unrecorded=span)
-
-    async def _record(self, outcome: Outcome) -> None:
-        """Make the outcome's span durable; it stays ``unrecorded`` when the store does not take it."""
-        span: Span | None = outcome.unrecorded
-        if span is None:
-            return
-        try:
-            await self._writer.add(span)
-        except StoreError as error:
-            log.warning("call %s of rollout %s is not recorded: %s", span.span_id, span.rollout_id, error)
-        else:
-            outcome.unrecorded = None
+async def _deliver(exchange: Exchange, outcome: Outcome) -> None:
+    """Send the answer, or what is missing of a stream that has begun."""
+    if exchange.delivery is not None and exchange.delivery.begun:
+        await exchange.delivery.finish()
+        return
+    request_id = (b"x-request-id", outcome.span_id.encode())
+    await exchange.answer(outcome.status, outcome.body, request_id, content_type=outcome.content_type)
 
 
-async def _disconnect(receive: Receive) -> None:
-    """Return when the client has closed the connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _found(value: object) -> Outcome:
-    return Outcome(status=200, body=orjson.dumps(value), span_id="")
-
-
-def _refusal_headers(error: CallRefusedError) -> list[tuple[bytes, bytes]]:
-    headers: list[tuple[bytes, bytes]] = []
+async def _refuse(exchange: Exchange, error: CallRefusedError) -> None:
+    headers: list[Header] = []
     if error.retry is not None:
         headers.append((b"x-should-retry", b"true" if error.retry else b"false"))
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     if error.status == 413:
         headers.append((b"connection", b"close"))
-    return headers
+    await _fail(exchange, str(error), *headers, status=error.status, code=error.code, body=error.error)
 
 
-async def _send(
-    send: Send,
-    status: int,
-    body: bytes,
-    *headers: tuple[bytes, bytes],
-    content_type: bytes = b"application/json",
+async def _fail(
+    exchange: Exchange, message: str, *headers: Header, status: int, code: str, body: object = None
 ) -> None:
-    fixed = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*fixed, *headers]})
-    await send({"type": "http.response.body", "body": body})
+    """Tell the client of a failure, in its own format: as a response, or as the end of a stream that has begun."""
+    delivery = exchange.delivery
+    if delivery is not None and delivery.begun:
+        delivery.fail(message, status=status, code=code, body=body)
+        with suppress(ClientGoneError):
+            await delivery.finish()
+        return
+    dialect: Dialect = exchange.dialect or dialect_of_client(exchange.headers)
+    worded = dialect.error_body(message, status=status, code=code, body=body)
+    await exchange.answer(status, worded, *headers)
+
+
+def _native_headers(exchange: Exchange) -> dict[str, str]:
+    found = ((name, exchange.header(name.encode())) for name in _NATIVE_HEADERS)
+    return {name: value for name, value in found if value is not None}

@@ -1,4 +1,4 @@
-"""AttemptDirectory: which attempts may call, and the sampling that their resources force.
+"""AttemptDirectory: which attempts may call, the sampling that their resources force, and what their dialects remember.
 
 Reads are cached: resources are immutable, an ended attempt stays ended, a live one is read again every second. So a
 call may still pass within a second after its attempt ended; the store keeps its span as history.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
 from agl.errors import NotFoundError
+from agl.proxy.dialects.base import Memory
 from agl.proxy.refusal import CallRefusedError
 from agl.store.base import LightningStore
 from agl.types import LLM, Attempt, AttemptQuery, NamedResources, ProxyLLM, Rollout
@@ -24,6 +25,7 @@ V = TypeVar("V")
 _RECHECK_SECONDS = 1.0  # how long a live attempt is taken at its word
 _MAX_ATTEMPTS = 4096
 _MAX_RESOURCES = 64
+_MAX_MEMORIES = 256  # of a few megabytes at most; the attempts that talked last keep theirs
 _LIVE = ("preparing", "running")
 
 
@@ -37,6 +39,7 @@ class _Seat:
     """Why it may no longer call."""
     seed: int | None = None
     """Of the rollout's sampling, where whoever enqueued it gave one."""
+    mode: str | None = None
     num_calls: int = 0
 
 
@@ -48,6 +51,7 @@ class AttemptDirectory:
         self._monotonic = monotonic
         self._seats: OrderedDict[tuple[str, str], _Seat] = OrderedDict()
         self._resources: OrderedDict[str, NamedResources] = OrderedDict()
+        self._memories: OrderedDict[tuple[str, str], Memory] = OrderedDict()
 
     async def resources_for_call(self, rollout_id: str, attempt_id: str) -> NamedResources | None:
         """Return what the attempt was given, None when the store has no resources for it.
@@ -84,6 +88,17 @@ class AttemptDirectory:
         seat.num_calls += 1
         return Random(f"{seat.seed}/{seat.num_calls}").getrandbits(31)
 
+    def mode_of(self, rollout_id: str, attempt_id: str) -> str | None:
+        """Return the mode of the rollout of an attempt that was looked up, None when that was forgotten since."""
+        seat = self._seats.get((rollout_id, attempt_id))
+        return seat.mode if seat is not None else None
+
+    def memory_of(self, rollout_id: str, attempt_id: str, new: Callable[[], Memory]) -> Memory:
+        """Return what a dialect remembers of the attempt; a ``new`` one the first time, and after it was forgotten."""
+        memory = self._memories.pop((rollout_id, attempt_id), None) or new()
+        _remember(self._memories, (rollout_id, attempt_id), memory, _MAX_MEMORIES)
+        return memory
+
     async def _new_seat(self, rollout_id: str, attempt_id: str, now: float) -> _Seat:
         try:
             rollout, latest = await asyncio.gather(
@@ -95,7 +110,7 @@ class AttemptDirectory:
         ended = await self._end_of(rollout_id, attempt_id, latest)
         resources = None if ended else await self._resources_of(rollout)
         seed = rollout.metadata.get("seed")
-        return _Seat(resources, now, ended, seed if isinstance(seed, int) else None)
+        return _Seat(resources, now, ended, seed if isinstance(seed, int) else None, rollout.mode)
 
     async def _end_of(self, rollout_id: str, attempt_id: str, latest: Attempt | None) -> str | None:
         """Why the attempt may not call, None while it may."""
@@ -121,10 +136,13 @@ class AttemptDirectory:
         return known
 
 
-def llm_of_call(resources: NamedResources | None, model: str) -> LLM | ProxyLLM | None:
-    """Return the resource whose sampling is forced on a call.
+def llm_of_call(
+    resources: NamedResources | None, model: str, *, routed: Collection[str] = ()
+) -> LLM | ProxyLLM | None:
+    """Return the resource whose sampling and model are forced on a call.
 
-    That is the ProxyLLM whose model the call names (``llm`` before others), else the resource named ``llm``.
+    That is the ProxyLLM whose model the call names (``llm`` before others), else the resource named ``llm``; nothing is
+    forced on a call that names another of the ``routed`` models.
     """
     if resources is None:
         return None
@@ -133,6 +151,8 @@ def llm_of_call(resources: NamedResources | None, model: str) -> LLM | ProxyLLM 
     for resource in named:
         if isinstance(resource, ProxyLLM) and resource.model == model:
             return resource
+    if model in routed:
+        return None
     return default if isinstance(default, LLM | ProxyLLM) else None
 
 

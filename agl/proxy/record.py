@@ -15,8 +15,9 @@ from typing import Any, cast
 
 import orjson
 
-from agl.proxy.openai_chat import choices_of
+from agl.proxy.canonical import choices_of
 from agl.proxy.routes import Address
+from agl.proxy.upstream import UPSTREAM
 from agl.types import Span, SpanStatus
 from agl.types import attributes as key
 from agl.types.packing import packed_floats, packed_ids
@@ -35,7 +36,9 @@ class Call:
         span_id: 16 hex digits.
         traceparent: W3C trace context of the agent's own span, when its HTTP client sent it.
         started_ns: Unix nanoseconds at dispatch.
-        policy_version: of the resources that the attempt was given, when they say one.
+        policy_version: at dispatch, for answers that do not say which weights sampled them.
+        dialect: the client's wire format.
+        stream: whether the client asked for a stream.
     """
 
     address: Address
@@ -44,15 +47,73 @@ class Call:
     traceparent: str | None
     started_ns: int
     policy_version: int | None
+    dialect: str = "openai.chat"
+    stream: bool = False
 
 
-def answered_span(call: Call, answer: Mapping[str, Any], *, ended_ns: int) -> Span:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """When a call ended.
+
+    Args:
+        ended_ns: Unix nanoseconds.
+        first_chunk_ns: when a stream's first chunk came, None for what has no chunks.
+        policy_version: the upstream's, None where it has none.
+    """
+
+    ended_ns: int
+    first_chunk_ns: int | None = None
+    policy_version: int | None = None
+
+
+def answered_span(call: Call, answer: Mapping[str, Any], ended: Ended) -> Span:
     """Return the record of an answered call."""
-    attributes = _asked(call, ended_ns)
+    attributes = _asked(call, ended) | _answered(call, answer, ended)
+    return _span(call, attributes, SpanStatus(code="ok"), ended)
+
+
+def failed_span(
+    call: Call,
+    ended: Ended,
+    *,
+    error_type: str,
+    description: str,
+    received: Mapping[str, Any] | None = None,
+) -> Span:
+    """Return the record of a call that failed or was cancelled, with what was ``received`` of its answer."""
+    attributes = _asked(call, ended)
+    if received is not None:
+        attributes |= _answered(call, received, ended)
+    attributes[key.ERROR_TYPE] = error_type
+    return _span(
+        call, attributes, SpanStatus(code="error", description=description[:_MAX_DESCRIPTION]), ended
+    )
+
+
+def embeddings_span(call: Call, answer: Mapping[str, Any], ended: Ended) -> Span:
+    """Return the record of a request for embeddings: what it cost, without its texts and vectors."""
+    attributes: dict[str, Any] = {
+        key.OPERATION: "embeddings",
+        key.PROVIDER: "openai",
+        key.REQUEST_MODEL: call.request["model"],
+        key.LATENCY_SECONDS: (ended.ended_ns - call.started_ns) / 1e9,
+        key.DIALECT: call.dialect,
+    }
+    count = cast("dict[str, object]", answer.get("usage") or {}).get("prompt_tokens")
+    if isinstance(count, int):
+        attributes[key.INPUT_TOKENS] = count
+    if call.address.agent is not None:
+        attributes[key.AGENT] = call.address.agent
+    span = _span(call, attributes, SpanStatus(code="ok"), ended)
+    return span.model_copy(update={"name": f"embeddings {call.request['model']}"})
+
+
+def _answered(call: Call, answer: Mapping[str, Any], ended: Ended) -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
     choices = choices_of(answer)
-    attributes[key.OUTPUT_MESSAGES] = _json_text([choice.get("message") for choice in choices])
+    attributes[key.OUTPUT_MESSAGES] = _json_text([_recorded(choice["message"]) for choice in choices])
     attributes[key.FINISH_REASONS] = [str(choice.get("finish_reason") or "unknown") for choice in choices]
-    for name, field in ((key.RESPONSE_ID, "id"), (key.RESPONSE_MODEL, "model")):
+    for name, field in ((key.RESPONSE_ID, "id"), (key.RESPONSE_MODEL, "model"), (key.UPSTREAM, UPSTREAM)):
         if isinstance(answer.get(field), str):
             attributes[name] = answer[field]
     usage = answer.get("usage")
@@ -61,23 +122,35 @@ def answered_span(call: Call, answer: Mapping[str, Any], *, ended_ns: int) -> Sp
             count = cast("dict[str, object]", usage).get(field)
             if isinstance(count, int):
                 attributes[name] = count
-    version = answer.get("policy_version", call.policy_version)
-    if isinstance(version, int):
-        attributes[key.POLICY_VERSION] = version
+    if ended.first_chunk_ns is not None:
+        attributes[key.TIME_TO_FIRST_CHUNK] = (ended.first_chunk_ns - call.started_ns) / 1e9
+    attributes.update(_policy_versions(call, answer, ended))
     attributes.update(_exact_tokens(answer, choices))
-    return _span(call, attributes, SpanStatus(code="ok"), ended_ns)
+    return attributes
 
 
-def failed_span(call: Call, *, error_type: str, description: str, ended_ns: int) -> Span:
-    """Return the record of a call without an answer: refused upstream, timed out, cancelled."""
-    attributes = _asked(call, ended_ns)
-    attributes[key.ERROR_TYPE] = error_type
-    return _span(
-        call, attributes, SpanStatus(code="error", description=description[:_MAX_DESCRIPTION]), ended_ns
-    )
+def _policy_versions(call: Call, answer: Mapping[str, Any], ended: Ended) -> dict[str, Any]:
+    """The weights that sampled the answer: what it says itself, else the versions at dispatch and at the end."""
+    first = answer.get("policy_version")
+    last = answer.get("policy_version_end", first)
+    if not isinstance(first, int):
+        first = call.policy_version
+        last = first if ended.policy_version is None else ended.policy_version
+    versions = {} if first is None else {key.POLICY_VERSION: first}
+    return versions if last == first or first is None else versions | {key.POLICY_VERSION_END: last}
 
 
-def _span(call: Call, attributes: dict[str, Any], status: SpanStatus, ended_ns: int) -> Span:
+def _recorded(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message without fields that say nothing, which servers give to plain and streamed answers differently."""
+    said = {
+        name: value for name, value in message.items() if value not in (None, [], {}) or name == "content"
+    }
+    if said.get("tool_calls") and said.get("content") == "":
+        said["content"] = None
+    return said
+
+
+def _span(call: Call, attributes: dict[str, Any], status: SpanStatus, ended: Ended) -> Span:
     address = call.address
     trace = _TRACEPARENT.fullmatch(call.traceparent) if call.traceparent else None
     trace_id, parent_id = trace.groups() if trace else (_attempt_trace_id(address), None)
@@ -91,7 +164,7 @@ def _span(call: Call, attributes: dict[str, Any], status: SpanStatus, ended_ns: 
         attributes=attributes,
         resource={"service.name": "agl.proxy"},
         start_time_ns=call.started_ns,
-        end_time_ns=ended_ns,
+        end_time_ns=ended.ended_ns,
         rollout_id=address.rollout_id,
         attempt_id=address.attempt_id,
     )
@@ -102,15 +175,18 @@ def _attempt_trace_id(address: Address) -> str:
     return blake2b(f"{address.rollout_id}\0{address.attempt_id}".encode(), digest_size=16).hexdigest()
 
 
-def _asked(call: Call, ended_ns: int) -> dict[str, Any]:
+def _asked(call: Call, ended: Ended) -> dict[str, Any]:
     request = call.request
+    prompt = request.get("prompt")
+    messages = request["messages"] if prompt is None else [{"role": "user", "content": prompt}]
     attributes: dict[str, Any] = {
-        key.OPERATION: "chat",
+        key.OPERATION: "chat" if prompt is None else "text_completion",
         key.PROVIDER: "openai",
         key.REQUEST_MODEL: request["model"],
         key.TEMPERATURE: request["temperature"],
-        key.INPUT_MESSAGES: _json_text(request["messages"]),
-        key.LATENCY_SECONDS: (ended_ns - call.started_ns) / 1e9,
+        key.INPUT_MESSAGES: _json_text(messages),
+        key.LATENCY_SECONDS: (ended.ended_ns - call.started_ns) / 1e9,
+        key.DIALECT: call.dialect,
     }
     limit = request.get("max_completion_tokens") or request.get("max_tokens")
     optional = {
@@ -120,6 +196,7 @@ def _asked(call: Call, ended_ns: int) -> dict[str, Any]:
         key.CHOICE_COUNT: request.get("n"),
         key.TOOL_DEFINITIONS: _json_text(request["tools"]) if request.get("tools") else None,
         key.AGENT: call.address.agent,
+        key.STREAM: call.stream or None,
     }
     attributes.update((name, value) for name, value in optional.items() if value is not None)
     return attributes

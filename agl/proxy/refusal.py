@@ -30,15 +30,22 @@ class CallRefusedError(AglError):
         self.retry = retry
 
     @property
-    def body(self) -> bytes:
-        """The error as JSON."""
-        return error_body(str(self), status=self.status, code=self.code, param=self.param)
+    def error(self) -> dict[str, Any]:
+        """OpenAI's error object, which the other dialects read and reword."""
+        return error_object(str(self), status=self.status, code=self.code, param=self.param)
 
 
 def error_body(message: str, *, status: int, code: str | None = None, param: str | None = None) -> bytes:
-    """Return OpenAI's error object as JSON; ``type`` follows from the status."""
+    """Return OpenAI's error object as JSON."""
+    return orjson.dumps(error_object(message, status=status, code=code, param=param))
+
+
+def error_object(
+    message: str, *, status: int, code: str | None = None, param: str | None = None
+) -> dict[str, Any]:
+    """Return OpenAI's error object; ``type`` follows from the status."""
     error: dict[str, Any] = {"message": message, "type": _error_type(status), "param": param, "code": code}
-    return orjson.dumps({"error": error})
+    return {"error": error}
 
 
 def _error_type(status: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import secrets
 import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
@@ -14,8 +15,10 @@ import uvicorn
 
 from agl.errors import ConfigError
 from agl.proxy.app import ProxyApp
-from agl.proxy.upstream import Upstream
+from agl.proxy.upstream import RoutedUpstream, Upstream
 from agl.store.base import LightningStore
+from agl.types.resource import NO_KEY
+from agl.types.tokens import require_token
 
 _BACKLOG = 2048
 _GRACE_SECONDS = (
@@ -32,8 +35,8 @@ class ProxyServer:
 
     url: str
     """Its root, e.g. ``http://127.0.0.1:40001``: the ``base_url`` of a ProxyLLM."""
-    api_key: str = field(default="none", repr=False)
-    """What agents must send: the ``api_key`` of a ProxyLLM."""
+    api_key: str = field(default=NO_KEY, repr=False)
+    """The ``api_key`` of a ProxyLLM: the secret of which it makes each attempt's key."""
 
 
 class LLMProxy:
@@ -42,7 +45,8 @@ class LLMProxy:
     Args:
         host: the address to listen on; another than this machine's own needs a token.
         port: 0 takes a free one.
-        token: what agents must send as ``Authorization: Bearer``; None asks for nothing.
+        token: the secret of which the attempts' keys are made, which agents must then send; proxies that share a store
+            share it. None makes one up and lets requests in without a key.
         max_body_bytes: the largest request body.
         upstream_timeout_seconds: the longest wait for the model's answer.
     """
@@ -56,8 +60,7 @@ class LLMProxy:
         max_body_bytes: int = 33554432,
         upstream_timeout_seconds: float = 600.0,
     ) -> None:
-        if token is not None and (not token or not token.isascii() or any(sign.isspace() for sign in token)):
-            raise ConfigError("proxy.token: ASCII text without spaces, or null for none")
+        require_token(token, "proxy.token")
         if not _is_loopback(host) and token is None:
             raise ConfigError(
                 f"proxy.host={host} can be reached from other machines: set proxy.token, or use 127.0.0.1"
@@ -75,7 +78,9 @@ class LLMProxy:
         self.upstream_timeout_seconds = upstream_timeout_seconds
 
     @asynccontextmanager
-    async def serving(self, store: LightningStore, upstream: Upstream) -> AsyncGenerator[ProxyServer]:
+    async def serving(
+        self, store: LightningStore, upstream: Upstream | RoutedUpstream
+    ) -> AsyncGenerator[ProxyServer]:
         """Serve calls to ``upstream``, recorded in ``store``, until the block ends.
 
         On the way out calls in flight get half a second, are then cancelled, and every record is written.
@@ -83,10 +88,12 @@ class LLMProxy:
         Raises:
             ConfigError: the address cannot be listened on.
         """
+        secret = self.token or secrets.token_urlsafe()
         app = ProxyApp(
             store,
             upstream,
-            token=self.token,
+            secret=secret,
+            needs_key=self.token is not None,
             max_body_bytes=self.max_body_bytes,
             upstream_timeout_seconds=self.upstream_timeout_seconds,
         )
@@ -96,7 +103,7 @@ class LLMProxy:
             server = _Server(config)
             task = asyncio.create_task(server.serve(sockets=[listener]))
             try:
-                yield ProxyServer(url=_url(self.host, listener), api_key=self.token or "none")
+                yield ProxyServer(url=_url(self.host, listener), api_key=secret)
             finally:
                 try:
                     await app.close(grace_seconds=_GRACE_SECONDS)

@@ -1,4 +1,4 @@
-"""Scoped tokens: a bearer token that may touch one rollout's attempt only, for agents; the store and the proxy take them.
+"""Scoped tokens: bearer tokens for agents, each of which the store and the proxy take for one attempt only.
 
 Nothing is stored: a token carries its ids and their HMAC-SHA256 under the admin token, so every server process that
 knows the admin token knows its scoped tokens, and a new admin token ends them all.

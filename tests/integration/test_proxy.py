@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import httpx
 import openai
 import pytest
+from answer_chunks import chunks_from_answer
 from openai import AsyncOpenAI, OpenAI
 
 from agl.errors import ConfigError, InferenceError
@@ -60,6 +61,10 @@ class ScriptedEngine:
             "prompt_token_ids": [len(said), 8, 9],
             "policy_version": 5,
         }
+
+    async def stream_chat(self, request):
+        for chunk in chunks_from_answer(await self.complete_chat(request)):
+            yield chunk
 
 
 def choice_of(index, text, ids):
@@ -189,14 +194,13 @@ async def test_the_engines_error_reaches_the_agent_unchanged(store, engine):
     assert span.status.code == "error"
 
 
-async def test_a_stream_and_unknown_ids_are_refused_in_words(store, engine):
+async def test_unknown_ids_are_refused_in_words(store, engine):
     async with serving(store, engine) as (server, llm, attempt):
-        async with client_of(llm) as client:
-            with pytest.raises(openai.BadRequestError, match="streaming is not supported yet"):
-                await client.chat.completions.create(model=llm.model, messages=HELLO, stream=True)
-        stranger = llm.model_copy(
-            update={"base_url": f"{server.url}/rollout/nobody/attempt/{attempt.attempt_id}/v1"}
-        )
+        base_url = f"{server.url}/rollout/nobody/attempt/{attempt.attempt_id}/v1"
+        async with client_of(llm.model_copy(update={"base_url": base_url})) as client:
+            with pytest.raises(openai.PermissionDeniedError, match="another attempt's"):
+                await client.chat.completions.create(model=llm.model, messages=HELLO)
+        stranger = llm.model_copy(update={"base_url": base_url, "api_key": "none"})
         async with client_of(stranger) as client:
             with pytest.raises(openai.NotFoundError, match="rollout nobody is not in the store"):
                 await client.chat.completions.create(model=llm.model, messages=HELLO)
@@ -302,7 +306,7 @@ async def test_a_proxy_open_to_other_machines_lets_in_only_the_token(store, engi
         async with client_of(llm.model_copy(update={"base_url": here})) as client:
             await client.chat.completions.create(model=llm.model, messages=HELLO)
         async with client_of(llm.model_copy(update={"base_url": here, "api_key": "guess"})) as client:
-            with pytest.raises(openai.AuthenticationError, match="needs a token"):
+            with pytest.raises(openai.AuthenticationError, match="needs the attempt's key"):
                 await client.chat.completions.create(model=llm.model, messages=HELLO)
         async with httpx.AsyncClient() as http:
             with suppress(httpx.TransportError):  # the connection may be gone before the refusal is read

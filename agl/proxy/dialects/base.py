@@ -41,6 +41,7 @@ class EventWriter(Protocol):
     def end(self, answer: Mapping[str, Any]) -> bytes:
         """Return the events that end the stream; ``answer`` is the whole canonical answer.
 
+        Where no chunk came before, they are the events of the whole answer: so a stream is repeated from its record.
         The client takes the first of them as the end, so the call is durable before they are sent.
         """
         ...
@@ -76,6 +77,22 @@ class Dialect(Protocol):
 
     def error_body(self, message: str, *, status: int, code: str, body: object = None) -> bytes:
         """Return an error in this format; ``body`` is the upstream's own error (OpenAI's shape), where there is one."""
+        ...
+
+
+class Memory(Protocol):
+    """What a dialect keeps of an attempt's calls, because later ones refer to them."""
+
+    def resolved(self, request: ClientRequest) -> ClientRequest:
+        """Return the request with what it refers to.
+
+        Raises:
+            CallRefusedError: 400, that is not known.
+        """
+        ...
+
+    def remember(self, request: ClientRequest, answer: Mapping[str, Any]) -> None:
+        """Keep a request, as it was resolved, and its canonical answer."""
         ...
 
 

@@ -1,12 +1,13 @@
 """Fakes of the proxy's two neighbours, the store and the upstream, and a client that speaks ASGI without a socket."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 import pytest
+from answer_chunks import chunks_from_answer
 
 from agl.errors import NotFoundError
 from agl.proxy.app import ProxyApp
@@ -136,6 +137,10 @@ class FakeUpstream:
             self.answer if self.answer is not None else chat_answer(len(self.requests), request.get("n") or 1)
         )
 
+    async def stream_chat(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        for chunk in chunks_from_answer(await self.complete_chat(request)):
+            yield chunk
+
 
 @dataclass
 class Reply:
@@ -221,7 +226,12 @@ def resources_of() -> Any:
 
 @pytest.fixture
 def app(store: FakeStore, upstream: FakeUpstream) -> ProxyApp:
-    settings = {"token": None, "max_body_bytes": 1000, "upstream_timeout_seconds": 5.0}
+    settings = {
+        "secret": "s3cret",
+        "needs_key": False,
+        "max_body_bytes": 1000,
+        "upstream_timeout_seconds": 5.0,
+    }
     return ProxyApp(store, upstream, **settings)  # type: ignore[arg-type]
 
 

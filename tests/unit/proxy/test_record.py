@@ -1,7 +1,7 @@
 import orjson
 import pytest
 
-from agl.proxy.record import Call, answered_span, failed_span
+from agl.proxy.record import Call, Ended, answered_span, failed_span
 from agl.proxy.routes import Address
 from agl.types import attributes as key
 from agl.types.packing import floats_from_packed, ids_from_packed
@@ -24,7 +24,7 @@ def call_of(traceparent=None, policy_version=None, **request):
 def test_the_span_holds_the_call_in_otels_names(answer_of):
     tools = [{"type": "function", "function": {"name": "run"}}]
     call = call_of(tools=tools, top_p=0.9, max_tokens=8, seed=5)
-    span = answered_span(call, answer_of(1), ended_ns=1_250_000_000)
+    span = answered_span(call, answer_of(1), Ended(ended_ns=1_250_000_000))
     assert (span.name, span.kind, span.span_id) == ("chat policy", "client", "00f067aa0ba902b7")
     assert (span.start_time_ns, span.end_time_ns) == (1_000_000_000, 1_250_000_000)
     assert (span.rollout_id, span.attempt_id, span.sequence_id) == ("r1", "a1", None)
@@ -45,7 +45,7 @@ def test_the_span_holds_the_call_in_otels_names(answer_of):
 
 
 def test_ids_and_logprobs_are_those_of_the_answer(answer_of):
-    read = answered_span(call_of(n=2), answer_of(3, 2), ended_ns=2).attributes
+    read = answered_span(call_of(n=2), answer_of(3, 2), Ended(ended_ns=2)).attributes
     assert ids_from_packed(read[key.PROMPT_TOKEN_IDS]) == [7, 8, 9]
     assert ids_from_packed(read["agl.response_token_ids"]) == [30, 2]
     assert ids_from_packed(read["agl.response_token_ids.1"]) == [31, 2]
@@ -101,7 +101,7 @@ def with_a_nan(answer):
 def test_an_incomplete_triple_is_left_out_with_its_cause(answer_of, spoil, cause):
     answer = answer_of(1)
     spoil(answer)
-    read = answered_span(call_of(), answer, ended_ns=2).attributes
+    read = answered_span(call_of(), answer, Ended(ended_ns=2)).attributes
     assert read[key.MISSING_IDS_CAUSE] == cause
     assert key.RESPONSE_TOKEN_IDS not in read
     assert key.RESPONSE_LOGPROBS not in read
@@ -110,7 +110,7 @@ def test_an_incomplete_triple_is_left_out_with_its_cause(answer_of, spoil, cause
 def test_one_spoilt_choice_leaves_the_others_whole(answer_of):
     answer = answer_of(1, 2)
     answer["choices"][1]["token_ids"] = None
-    read = answered_span(call_of(n=2), answer, ended_ns=2).attributes
+    read = answered_span(call_of(n=2), answer, Ended(ended_ns=2)).attributes
     assert key.MISSING_IDS_CAUSE not in read
     assert read["agl.missing_ids_cause.1"] == "upstream_without_ids"
     assert ids_from_packed(read[key.RESPONSE_TOKEN_IDS]) == [10, 2]
@@ -118,29 +118,35 @@ def test_one_spoilt_choice_leaves_the_others_whole(answer_of):
 
 def test_the_version_that_sampled_wins_over_the_version_of_the_resources(answer_of):
     answer = answer_of(1)
-    assert answered_span(call_of(policy_version=3), answer, ended_ns=2).attributes[key.POLICY_VERSION] == 4
+    assert (
+        answered_span(call_of(policy_version=3), answer, Ended(ended_ns=2)).attributes[key.POLICY_VERSION]
+        == 4
+    )
     del answer["policy_version"]
-    assert answered_span(call_of(policy_version=3), answer, ended_ns=2).attributes[key.POLICY_VERSION] == 3
-    assert key.POLICY_VERSION not in answered_span(call_of(), answer, ended_ns=2).attributes
+    assert (
+        answered_span(call_of(policy_version=3), answer, Ended(ended_ns=2)).attributes[key.POLICY_VERSION]
+        == 3
+    )
+    assert key.POLICY_VERSION not in answered_span(call_of(), answer, Ended(ended_ns=2)).attributes
 
 
 def test_the_span_joins_the_agents_own_trace(answer_of):
     trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b8"
-    span = answered_span(call_of(traceparent=f"00-{trace}-{parent}-01"), answer_of(1), ended_ns=2)
+    span = answered_span(call_of(traceparent=f"00-{trace}-{parent}-01"), answer_of(1), Ended(ended_ns=2))
     assert (span.trace_id, span.parent_id) == (trace, parent)
 
 
 @pytest.mark.parametrize("traceparent", [None, "", "garbage", "00-XYZ-1-01"])
 def test_without_a_trace_the_calls_of_an_attempt_share_one(answer_of, traceparent):
-    first = answered_span(call_of(traceparent=traceparent), answer_of(1), ended_ns=2)
-    second = failed_span(call_of(), error_type="500", description="x", ended_ns=3)
+    first = answered_span(call_of(traceparent=traceparent), answer_of(1), Ended(ended_ns=2))
+    second = failed_span(call_of(), Ended(ended_ns=3), error_type="500", description="x")
     assert first.trace_id == second.trace_id
     assert len(first.trace_id) == 32
     assert first.parent_id is None
 
 
 def test_a_failed_call_keeps_what_was_asked_and_why_it_failed():
-    span = failed_span(call_of(), error_type="429", description="x" * 5000, ended_ns=3)
+    span = failed_span(call_of(), Ended(ended_ns=3), error_type="429", description="x" * 5000)
     assert (span.status.code, len(span.status.description)) == ("error", 2000)
     assert span.attributes[key.ERROR_TYPE] == "429"
     assert key.INPUT_MESSAGES in span.attributes

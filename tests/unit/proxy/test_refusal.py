@@ -6,7 +6,7 @@ from agl.proxy.refusal import CallRefusedError, error_body
 
 def test_a_refusal_has_openais_shape():
     error = CallRefusedError("n: too many", status=400, code="invalid_value", param="n")
-    assert orjson.loads(error.body) == {
+    assert error.error == {
         "error": {
             "message": "n: too many",
             "type": "invalid_request_error",

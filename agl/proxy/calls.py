@@ -1,0 +1,310 @@
+"""Calls: carries out the calls of all attempts: looks up, asks the upstream, records durably, and only then answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import orjson
+
+from agl.errors import InferenceError, StoreError
+from agl.proxy.attempts import AttemptDirectory, llm_of_call, sampling_of
+from agl.proxy.canonical import checked_answer, upstream_chat
+from agl.proxy.dialects.base import ClientRequest, Dialect, Memory
+from agl.proxy.exchange import EVENTS, JSON, Delivery
+from agl.proxy.record import Call, Ended, answered_span, embeddings_span, failed_span
+from agl.proxy.refusal import CallRefusedError
+from agl.proxy.repeats import CallIdentity, Outcome, RecentCall, RecentCalls
+from agl.proxy.routes import Address, Route
+from agl.proxy.side_calls import embedded
+from agl.proxy.streams import StreamedAnswer
+from agl.proxy.upstream import NATIVE, CallContext, RoutedUpstream, Upstream
+from agl.proxy.writer import SpanWriter
+from agl.store.base import LightningStore
+from agl.types import ProxyLLM, Span
+
+log = logging.getLogger(__name__)
+
+_STORE_SECONDS = 30.0  # longest wait for a span to become durable
+_TEXT = b"text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedCall:
+    """A call as the client asked for it.
+
+    Args:
+        address: whose call it is.
+        route: the endpoint and its wire format.
+        request: what it asks for.
+        headers: what a provider of the client's own format needs of the request's headers.
+        traceparent: W3C trace context.
+        delivery: where a streamed answer goes.
+    """
+
+    address: Address
+    route: Route
+    request: ClientRequest
+    headers: Mapping[str, str]
+    traceparent: str | None
+    delivery: Delivery | None
+
+    @property
+    def dialect(self) -> Dialect:
+        """The client's wire format."""
+        return self.route.dialect
+
+
+@dataclass(slots=True, kw_only=True)
+class _Dispatched:
+    """A call on its way: what was asked of the upstream, and what came back so far."""
+
+    asked: AskedCall
+    request: ClientRequest
+    """With what the dialect remembered for it."""
+    memory: Memory | None
+    call: Call
+    context: CallContext | None
+    received: StreamedAnswer
+    first_chunk_ns: int | None = None
+
+
+class Calls:
+    """Performs calls with one upstream and one store."""
+
+    def __init__(
+        self,
+        store: LightningStore,
+        upstream: Upstream | RoutedUpstream,
+        *,
+        attempts: AttemptDirectory,
+        upstream_timeout_seconds: float,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._upstream = upstream
+        self._routed = upstream if isinstance(upstream, RoutedUpstream) else None
+        self._upstream_timeout_seconds = upstream_timeout_seconds
+        self._now_ns = now_ns
+        self._attempts = attempts
+        self._writer = SpanWriter(store, timeout_seconds=_STORE_SECONDS)
+        self._recent = RecentCalls()
+
+    def claim(self, identity: CallIdentity, asked: AskedCall) -> RecentCall:
+        """Return the call that this request repeats, else begin a new one.
+
+        Raises:
+            CallRefusedError: the idempotency key came with another body before.
+        """
+        return self._recent.claim(identity, lambda recent: self._perform(recent, asked))
+
+    async def close(self, *, grace_seconds: float) -> None:
+        """Let the calls in flight end within the time, cancel the rest, write what is left."""
+        in_flight = self._recent.in_flight()
+        if in_flight:
+            _, late = await asyncio.wait(in_flight, timeout=grace_seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                log.warning("the proxy stops: %d calls were cancelled", len(late))
+                await asyncio.wait(late)
+        await self._writer.drain()
+
+    async def record(self, outcome: Outcome) -> None:
+        """Make the outcome's span durable; it stays ``unrecorded`` when the store does not take it."""
+        span: Span | None = outcome.unrecorded
+        if span is None:
+            return
+        try:
+            await self._writer.add(span)
+        except StoreError as error:
+            log.warning("call %s of rollout %s is not recorded: %s", span.span_id, span.rollout_id, error)
+        else:
+            outcome.unrecorded = None
+
+    async def _perform(self, recent: RecentCall, asked: AskedCall) -> Outcome:
+        """Carry out one call: look up, ask, record."""
+        sent = await self._dispatched(asked)
+        try:
+            outcome = await self._ask(recent, sent)
+        except asyncio.CancelledError:
+            message = "cancelled before the answer was whole: the client left or the proxy stopped"
+            await self.record(self._failure(sent, "cancelled", message, status=499))
+            raise
+        recent.sampled = True
+        await self.record(outcome)
+        return outcome
+
+    async def _dispatched(self, asked: AskedCall) -> _Dispatched:
+        """Look up what the call needs and word what the upstream is asked."""
+        address, request, route = asked.address, asked.request, asked.route
+        ids = address.rollout_id, address.attempt_id
+        resources = await self._attempts.resources_for_call(*ids)
+        memory = None
+        if route.new_memory is not None:
+            memory = self._attempts.memory_of(*ids, route.new_memory)
+            request = memory.resolved(request)
+        if request.native_only is not None and self._routed is None:
+            raise request.native_only
+        routed = () if self._routed is None else self._routed.models
+        llm = llm_of_call(resources, request.chat["model"], routed=routed)
+        forced = dict(sampling_of(llm)) if llm is None else {**sampling_of(llm), "model": llm.model}
+        seed = self._attempts.seed_of_next_call(*ids)
+        chat = request.chat
+        if seed is not None and chat.get("seed") is None:
+            chat = {**chat, "seed": seed}
+        version = self._policy_version()
+        if version is None and isinstance(llm, ProxyLLM):
+            version = llm.policy_version
+        call = Call(
+            address=address,
+            request=upstream_chat(chat, forced),
+            span_id=os.urandom(8).hex(),
+            traceparent=asked.traceparent,
+            started_ns=self._now_ns(),
+            policy_version=version,
+            dialect=asked.dialect.name,
+            stream=request.stream,
+        )
+        context = None if self._routed is None else self._context(asked, request, forced)
+        return _Dispatched(
+            asked=asked, request=request, memory=memory, call=call, context=context, received=StreamedAnswer()
+        )
+
+    def _context(self, asked: AskedCall, request: ClientRequest, forced: Mapping[str, Any]) -> CallContext:
+        address = asked.address
+        return CallContext(
+            rollout_id=address.rollout_id,
+            attempt_id=address.attempt_id,
+            agent=address.agent,
+            mode=self._attempts.mode_of(address.rollout_id, address.attempt_id),
+            deadline=asyncio.get_running_loop().time() + self._upstream_timeout_seconds,
+            dialect=asked.dialect,
+            native=request.native,
+            native_only=request.native_only,
+            forced=forced,
+            headers=asked.headers,
+        )
+
+    async def embedded(self, address: Address, body: dict[str, Any], context: CallContext) -> bytes:
+        """Answer a request for embeddings and record it.
+
+        Raises:
+            InferenceError: the upstream's refusal.
+            CallRefusedError: the attempt may not call, or there are no embeddings.
+            StoreError: it was answered and could not be recorded.
+        """
+        await self._attempts.resources_for_call(address.rollout_id, address.attempt_id)
+        call = Call(
+            address=address,
+            request=body,
+            span_id=os.urandom(8).hex(),
+            traceparent=None,
+            started_ns=self._now_ns(),
+            policy_version=None,
+        )
+        async with asyncio.timeout(self._upstream_timeout_seconds):
+            answer = await embedded(self._upstream, body, context)
+        await self._writer.add(embeddings_span(call, answer, Ended(ended_ns=self._now_ns())))
+        return orjson.dumps(answer)
+
+    async def _ask(self, recent: RecentCall, sent: _Dispatched) -> Outcome:
+        """Ask the upstream; the outcome holds the span, not recorded yet."""
+        address = sent.call.address
+        try:
+            async with asyncio.timeout(self._upstream_timeout_seconds):
+                answer = await (self._streamed(recent, sent) if sent.request.stream else self._plain(sent))
+            return self._answered(sent, answer)
+        except CallRefusedError:
+            raise
+        except InferenceError as error:
+            return self._refused_upstream(sent, error)
+        except TimeoutError:
+            message = f"the call was not answered within {self._upstream_timeout_seconds:g} s"
+            return self._failure(sent, "timeout", message, status=504)
+        except Exception as error:
+            log.exception("the upstream failed on a call of rollout %s", address.rollout_id)
+            message = "the model server failed on this request; the proxy's log says why"
+            return self._failure(sent, type(error).__name__, message, status=500)
+
+    async def _plain(self, sent: _Dispatched) -> dict[str, Any]:
+        request = sent.call.request
+        if self._routed is None:
+            return checked_answer(await self._upstream.complete_chat(request))
+        return checked_answer(await self._routed.complete_chat(request, context=sent.context))
+
+    def _chunks(self, sent: _Dispatched) -> AsyncGenerator[dict[str, Any]]:
+        request = sent.call.request
+        if self._routed is None:
+            return self._upstream.stream_chat(request)
+        return self._routed.stream_chat(request, context=sent.context)
+
+    async def _streamed(self, recent: RecentCall, sent: _Dispatched) -> dict[str, Any]:
+        """Hand the chunks on as they come and return the answer that they make."""
+        received, delivery, call = sent.received, sent.asked.delivery, sent.call
+        num_choices = call.request.get("n") or 1
+        chunks = self._chunks(sent)
+        try:
+            async for chunk in chunks:
+                if sent.first_chunk_ns is None:
+                    sent.first_chunk_ns = self._now_ns()
+                received.add(chunk)
+                if not recent.sampled and received.is_finished(num_choices):
+                    recent.sampled = True
+                if delivery is not None:
+                    await delivery.send(chunk, span_id=call.span_id)
+        finally:
+            await chunks.aclose()
+        if not received.is_finished(num_choices):
+            raise InferenceError("the model server's stream ended before the answer was whole", status=502)
+        return received.answer()
+
+    def _answered(self, sent: _Dispatched, answer: dict[str, Any]) -> Outcome:
+        dialect, delivery = sent.asked.dialect, sent.asked.delivery
+        span = answered_span(sent.call, answer, self._ended(sent))
+        native = answer.pop(NATIVE, None)
+        if sent.memory is not None:
+            sent.memory.remember(sent.request, answer)
+        if not sent.request.stream:
+            body = native if native is not None else dialect.answer(sent.request, answer)
+            return Outcome(status=200, body=body, span_id=span.span_id, unrecorded=span)
+        if delivery is not None:
+            delivery.end(answer)
+        body = dialect.events(sent.request).end(answer)  # for a repeat, after a lost answer
+        return Outcome(status=200, body=body, content_type=EVENTS, span_id=span.span_id, unrecorded=span)
+
+    def _refused_upstream(self, sent: _Dispatched, error: InferenceError) -> Outcome:
+        """The upstream's own status and body, unchanged where it speaks the client's format."""
+        status = error.status if 400 <= error.status <= 599 else 502
+        outcome = self._failure(sent, str(status), str(error), status=status, body=error.body)
+        text = error.body
+        if isinstance(text, str | bytes) and sent.asked.dialect.name.startswith("openai."):
+            outcome.body = text.encode() if isinstance(text, str) else text
+            outcome.content_type = _TEXT
+        return outcome
+
+    def _failure(
+        self, sent: _Dispatched, error_type: str, message: str, *, status: int, body: object = None
+    ) -> Outcome:
+        received = sent.received.answer() if sent.received.begun else None
+        span = failed_span(
+            sent.call, self._ended(sent), error_type=error_type, description=message, received=received
+        )
+        told = cast("Mapping[str, object]", body) if isinstance(body, Mapping) else None
+        if sent.asked.delivery is not None:
+            sent.asked.delivery.fail(message, status=status, code=error_type, body=told)
+        worded = sent.asked.dialect.error_body(message, status=status, code=error_type, body=told)
+        return Outcome(status=status, body=worded, content_type=JSON, span_id=span.span_id, unrecorded=span)
+
+    def _ended(self, sent: _Dispatched) -> Ended:
+        return Ended(
+            ended_ns=self._now_ns(), first_chunk_ns=sent.first_chunk_ns, policy_version=self._policy_version()
+        )
+
+    def _policy_version(self) -> int | None:
+        """The version that the upstream serves now, where it knows one."""
+        version = getattr(self._upstream, "policy_version", None)
+        return version if isinstance(version, int) else None
