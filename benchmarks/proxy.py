@@ -62,6 +62,15 @@ class InstantEngine:
         """Return an answer as an engine gives it: with ids and logprobs."""
         return instant_answer(with_ids=bool(request.get("return_token_ids")))
 
+    async def stream_chat(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        """Stream the answer: all of it at once, then the usage."""
+        answer = await self.complete_chat(request)
+        (choice,), usage = answer.pop("choices"), answer.pop("usage")
+        delta = choice.pop("message")
+        chunk = answer | {"object": "chat.completion.chunk"}
+        yield chunk | {"choices": [choice | {"delta": delta}]}
+        yield chunk | {"choices": [], "usage": usage}
+
 
 def instant_answer(*, with_ids: bool) -> dict[str, Any]:
     """Return a chat completion of RESPONSE_TOKENS tokens."""

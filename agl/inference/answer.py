@@ -101,18 +101,13 @@ def chat_completion(
         created: seconds since 1970.
         new_id: gives a new unique string of letters and digits.
     """
-    num_sampled = sum(len(answer.token_ids) for answer in answers)
     return {
         "id": f"chatcmpl-{new_id()}",
         "object": "chat.completion",
         "created": created,
         "model": model,
         "choices": [_choice(request, index, answer, texts, new_id) for index, answer in enumerate(answers)],
-        "usage": {
-            "prompt_tokens": len(prompt_ids),
-            "completion_tokens": num_sampled,
-            "total_tokens": len(prompt_ids) + num_sampled,
-        },
+        "usage": usage_of(prompt_ids, answers),
         "prompt_token_ids": list(prompt_ids),
         "policy_version": policy_version,
     }
@@ -121,8 +116,21 @@ def chat_completion(
 def _choice(
     request: ChatRequest, index: int, answer: SampledAnswer, texts: TokenTexts, new_id: Callable[[], str]
 ) -> dict[str, Any]:
-    token_ids = list(answer.token_ids)
-    text: str = texts.tokenizer.decode(token_ids, skip_special_tokens=True)
+    message, finish_reason = message_of_choice(request, answer, texts.tokenizer, new_id)
+    return {
+        "index": index,
+        "message": message,
+        "finish_reason": finish_reason,
+        "logprobs": logprobs_of(request, answer.token_ids, answer.logprobs, texts),
+        "token_ids": list(answer.token_ids),
+    }
+
+
+def message_of_choice(
+    request: ChatRequest, answer: SampledAnswer, tokenizer: Any, new_id: Callable[[], str]
+) -> tuple[dict[str, Any], str | None]:
+    """Return the message of an answer that has ended, and its finish reason."""
+    text: str = tokenizer.decode(list(answer.token_ids), skip_special_tokens=True)
     if request.stop and (cut := cut_at_stop(text, request.stop)) is not None:
         text = cut
     message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
@@ -133,13 +141,21 @@ def _choice(
             message["content"] = content or None
             message["tool_calls"] = calls if request.parallel_tool_calls else calls[:1]
             finish_reason = "tool_calls" if finish_reason == "stop" else finish_reason
-    logprobs = None
-    if request.logprobs:
-        logprobs = {"content": texts.content(token_ids, answer.logprobs), "refusal": None}
+    return message, finish_reason
+
+
+def logprobs_of(
+    request: ChatRequest, token_ids: Sequence[int], logprobs: Sequence[float], texts: TokenTexts
+) -> dict[str, Any] | None:
+    """Return OpenAI's ``logprobs`` of these ids, if the request asks for them."""
+    return {"content": texts.content(token_ids, logprobs), "refusal": None} if request.logprobs else None
+
+
+def usage_of(prompt_ids: Sequence[int], answers: Sequence[SampledAnswer]) -> dict[str, int]:
+    """Return OpenAI's ``usage``."""
+    num_sampled = sum(len(answer.token_ids) for answer in answers)
     return {
-        "index": index,
-        "message": message,
-        "finish_reason": finish_reason,
-        "logprobs": logprobs,
-        "token_ids": token_ids,
+        "prompt_tokens": len(prompt_ids),
+        "completion_tokens": num_sampled,
+        "total_tokens": len(prompt_ids) + num_sampled,
     }

@@ -6,7 +6,7 @@ vLLM's names for the exact ids: ``prompt_token_ids`` on the answer, ``token_ids`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, runtime_checkable
 
@@ -42,6 +42,20 @@ class Engine(AbstractAsyncContextManager["Engine"], Protocol):
 
         Raises:
             InferenceError: with the status and body the client is to see.
+        """
+        ...
+
+    def stream_chat(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        """Answer a chat completion request in chunks, each as soon as it is sampled.
+
+        A chunk is OpenAI's ``chat.completion.chunk`` with, where the engine knows them, ``prompt_token_ids`` on the
+        first, ``choices[i].token_ids`` and ``choices[i].logprobs.content`` of what the chunk sampled (also where that
+        adds no text yet), and ``policy_version``. The last has no choices and the ``usage``. Put together, the chunks
+        are what ``complete_chat`` answers. Closing the generator gives the call up.
+
+        Raises:
+            InferenceError: from the first ``__anext__`` with the status and body the client is to see, from a later
+                one when the call fails half-way.
         """
         ...
 

@@ -193,11 +193,14 @@ class DecodingBatch:
         ids = cast("list[int]", ids_B.tolist())  # pyright: ignore[reportUnknownMemberType]
         logprobs = cast("list[float]", logprobs_B.tolist())  # pyright: ignore[reportUnknownMemberType]
         for row, token_id, logprob in zip(rows, ids, logprobs, strict=True):
-            row.token_ids.append(token_id)
-            row.logprobs.append(logprob)
             if math.isnan(logprob):
                 row.finish_reason = "error"
-            elif token_id in self._end_ids or (row.stopped is not None and row.stopped(row.token_ids)):
+                finished.append(row)
+                continue
+            # In this order: whoever reads along in another thread counts the logprobs, after the finish reason.
+            row.token_ids.append(token_id)
+            row.logprobs.append(logprob)
+            if token_id in self._end_ids or (row.stopped is not None and row.stopped(row.token_ids)):
                 row.finish_reason = "stop"
             elif len(row.token_ids) >= row.max_tokens:
                 row.finish_reason = "length"

@@ -2,7 +2,9 @@
 
 A parameter that would change the answer and is not supported is refused by name, never ignored. Unlike OpenAI:
 ``max_tokens`` is cut to what fits behind the prompt (the answer then ends with ``length``); vLLM's ``top_k``,
-``chat_template_kwargs`` and ``return_token_ids`` are understood; temperature 0 is the most likely token.
+``chat_template_kwargs`` and ``return_token_ids`` are understood; temperature 0 is the most likely token; a tool's
+``strict`` is a wish, as sampling is never constrained. ``prompt`` (text, or token ids) in place of ``messages`` is
+what OpenAI's legacy completions ask for: no chat template then.
 
 Source: https://platform.openai.com/docs/api-reference/chat/create
 """
@@ -32,7 +34,9 @@ _HARMLESS = frozenset(
 _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "add_generation_prompt": (True,),
     "audio": (),
+    "best_of": (1,),
     "continue_final_message": (False,),
+    "echo": (False,),
     "frequency_penalty": (0,),
     "function_call": ("none",),
     "functions": ([],),
@@ -46,6 +50,7 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "response_format": ({"type": "text"},),
     "skip_special_tokens": (True,),
     "stream": (False,),
+    "suffix": (),
     "tool_choice": ("auto", "none"),
     "top_logprobs": (0,),
     "verbosity": ("medium",),
@@ -55,8 +60,11 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
 
 _READ = frozenset(
     {"chat_template_kwargs", "logprobs", "max_completion_tokens", "max_tokens", "messages", "model", "n"}
-    | {"parallel_tool_calls", "seed", "stop", "temperature", "tools", "top_k", "top_p"}
+    | {"parallel_tool_calls", "prompt", "seed", "stop", "temperature", "tools", "top_k", "top_p"}
 )
+
+_OF_MESSAGES = ("chat_template_kwargs", "messages", "tools")
+"""What a request with a prompt cannot have."""
 
 MAX_CHOICES = 128
 """OpenAI's limit on n."""
@@ -67,7 +75,9 @@ class ChatRequest:
     """A chat completion request that can be answered."""
 
     messages: Sequence[Mapping[str, Any]]
-    """As the chat template takes them: content is text, a tool call's arguments are an object."""
+    """As the chat template takes them: content is text, a tool call's arguments are an object; none with a prompt."""
+    prompt: str | Sequence[int] | None
+    """What to continue, as text or token ids, without chat template."""
     tools: Sequence[Mapping[str, Any]] | None
     """None when there are none or the request forbids them."""
     template_options: Mapping[str, Any]
@@ -103,9 +113,11 @@ def parse_request(request: Mapping[str, Any], *, model: str) -> ChatRequest:
             status=404,
         )
     limits = [name for name in ("max_completion_tokens", "max_tokens") if request.get(name) is not None]
-    tools = cast("Sequence[Mapping[str, Any]] | None", _typed(request, "tools", list, None))
+    prompt = _prompt(request)
+    tools = _tools(request)
     return ChatRequest(
-        messages=_messages(request.get("messages")),
+        messages=_messages(request.get("messages")) if prompt is None else (),
+        prompt=prompt,
         tools=tools if tools and request.get("tool_choice") != "none" else None,
         template_options=_typed(request, "chat_template_kwargs", Mapping, {}),
         max_tokens=min(_integer(request, name, 0, least=1) for name in limits) if limits else None,
@@ -120,12 +132,34 @@ def parse_request(request: Mapping[str, Any], *, model: str) -> ChatRequest:
     )
 
 
+def prompt_characters(request: ChatRequest) -> int:
+    """Return how much text has to be encoded."""
+    if request.prompt is None:
+        return sum(len(message["content"]) for message in request.messages)
+    return len(request.prompt) if isinstance(request.prompt, str) else 0
+
+
 def encode_prompt(request: ChatRequest, tokenizer: Any) -> list[int]:
     """Return the exact ids that the engine is to see: the chat template rendered, then encoded, once.
 
+    A prompt in text is encoded as the tokenizer encodes texts, with the token that begins them if it has one.
+
     Raises:
-        InferenceError: with status 400 when the template refuses the messages or renders nothing.
+        InferenceError: with status 400 when the template refuses the messages or renders nothing, or an id of the
+            prompt is not one of the tokenizer's.
     """
+    if request.prompt is None:
+        return _encoded_messages(request, tokenizer)
+    ids = tokenizer.encode(request.prompt) if isinstance(request.prompt, str) else list(request.prompt)
+    if not ids:
+        raise refusal("`prompt` is empty", parameter="prompt")
+    unknown = next((token_id for token_id in ids if not 0 <= token_id < len(tokenizer)), None)
+    if unknown is not None:
+        raise refusal(f"`prompt`: this model has no token {unknown}", parameter="prompt")
+    return ids
+
+
+def _encoded_messages(request: ChatRequest, tokenizer: Any) -> list[int]:
     from jinja2 import TemplateError
 
     try:
@@ -184,6 +218,38 @@ def _refuse_unsupported(request: Mapping[str, Any]) -> None:
                 parameter=name,
                 code="unsupported_value",
             )
+
+
+def _prompt(request: Mapping[str, Any]) -> str | Sequence[int] | None:
+    prompt: object = request.get("prompt")
+    if prompt is None:
+        return None
+    for name in _OF_MESSAGES:
+        if request.get(name):
+            raise refusal(f"`{name}` and `prompt` exclude each other", parameter=name)
+    if isinstance(prompt, str):
+        return prompt
+    if isinstance(prompt, list) and all(type(token_id) is int for token_id in cast("list[object]", prompt)):
+        return cast("list[int]", prompt)
+    raise refusal("`prompt` must be one text or one list of token ids", parameter="prompt")
+
+
+def _tools(request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+    """Return the tools, if there are any and they may be called."""
+    tools = cast("list[object]", _typed(request, "tools", list, []))
+    for index, tool in enumerate(tools):
+        function = cast("Mapping[str, object]", tool).get("function") if isinstance(tool, Mapping) else None
+        named = isinstance(function, Mapping) and isinstance(
+            cast("Mapping[str, object]", function).get("name"), str
+        )
+        if not named:
+            where = f"tools[{index}]"
+            raise refusal(
+                f"`{where}` must be a function with a name; this engine knows no other", parameter=where
+            )
+    if not tools or request.get("tool_choice") == "none":
+        return None
+    return cast("Sequence[Mapping[str, Any]]", tools)
 
 
 def _messages(messages: object) -> list[dict[str, Any]]:

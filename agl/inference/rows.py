@@ -47,3 +47,5 @@ class Call:
     policy_version: int | None = None
     """None until the first row is sampled."""
     error: InferenceError | None = None
+    streamed: bool = False
+    """Whether its caller is told of every step, not only of the end."""

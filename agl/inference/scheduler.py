@@ -75,6 +75,7 @@ class Scheduler:
         self._newcomers_per_row = newcomers_per_row
         self._waiting: deque[Row] = deque()
         self._calls: dict[Row, Call] = {}
+        self._streamed: dict[Call, None] = {}
         self._swaps: deque[Swap] = deque()
         self._steps_waited = 0
 
@@ -87,6 +88,8 @@ class Scheduler:
         """Queue a call."""
         self._waiting.extend(call.rows)
         self._calls.update(dict.fromkeys(call.rows, call))
+        if call.streamed:
+            self._streamed[call] = None
 
     def swap(self, swap: Swap) -> None:
         """Queue a change of weights, before all calls that have not begun."""
@@ -94,6 +97,7 @@ class Scheduler:
 
     def remove(self, call: Call) -> None:
         """Forget a call's rows, wherever they are."""
+        self._streamed.pop(call, None)
         rows = {row for row in call.rows if self._calls.pop(row, None) is not None}
         if rows & set(self._waiting):
             self._waiting = deque(row for row in self._waiting if row not in rows)
@@ -102,14 +106,18 @@ class Scheduler:
             self._batch.drop(active)
 
     def advance(self) -> list[Call]:
-        """Swap weights if it is time, let rows join, sample one step; return the calls that ended."""
+        """Swap weights if it is time, let rows join, sample one step.
+
+        Returns the calls whose callers have something to learn: those that ended, and the streamed ones under way.
+        """
         try:
             if self._swaps and not self._batch.rows and not self._next_has_begun():
                 self._apply_swaps()
             self._admit()
             if not self._batch.rows:
                 return []
-            return self._ended(self._batch.step())
+            ended = self._ended(self._batch.step())
+            return ended + self._under_way() if self._streamed else ended
         except Exception as error:  # noqa: BLE001 - the boundary of these calls: they fail, the engine serves on
             return self._failed(error)
 
@@ -122,6 +130,7 @@ class Scheduler:
             if swap.done.set_running_or_notify_cancel():
                 swap.done.set_exception(error)
         self._calls.clear()
+        self._streamed.clear()
         self._waiting.clear()
         self._swaps.clear()
         self._batch.clear()
@@ -177,8 +186,12 @@ class Scheduler:
                 self.remove(call)
                 ended.append(call)
             elif call.num_unfinished == 0:
+                self._streamed.pop(call, None)
                 ended.append(call)
         return ended
+
+    def _under_way(self) -> list[Call]:
+        return [call for call in self._streamed if call.policy_version is not None]
 
     def _failed(self, cause: Exception) -> list[Call]:
         """End the calls that are being sampled, because of ``cause``."""

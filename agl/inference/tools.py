@@ -12,11 +12,14 @@ import re
 from collections.abc import Callable
 from typing import Any, cast
 
+CALL_TAG = "<tool_call>"
+"""What begins a call, and ends the answer's own text."""
+
 _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
 
 def parse_tool_calls(text: str, *, new_id: Callable[[], str]) -> tuple[str, list[dict[str, Any]]]:
-    """Return the text before the first tool call and the calls in OpenAI's shape.
+    """Return the text before the first tool call, without the space at its end, and the calls in OpenAI's shape.
 
     When one of the calls is no JSON object with a name, the whole text is returned and no call: what the model wrote
     must not be lost half-way.
@@ -26,7 +29,7 @@ def parse_tool_calls(text: str, *, new_id: Callable[[], str]) -> tuple[str, list
     if not functions or len(functions) < len(found):
         return text, []
     calls = [{"id": new_id(), "type": "function", "function": function} for function in functions]
-    return text.partition("<tool_call>")[0].strip(), calls
+    return text.partition(CALL_TAG)[0].rstrip(), calls
 
 
 def _function(text: str) -> dict[str, str] | None:

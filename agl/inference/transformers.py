@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +19,8 @@ from uuid import uuid4
 
 from agl.errors import ConfigError, InferenceError, require_extra
 from agl.inference.answer import TokenTexts, chat_completion, stop_check
-from agl.inference.chat import ChatRequest, answer_tokens, encode_prompt, parse_request
+from agl.inference.chat import ChatRequest, answer_tokens, encode_prompt, parse_request, prompt_characters
+from agl.inference.chunks import ChunkStream
 from agl.inference.huggingface import (
     check_policy_folder,
     end_token_ids,
@@ -30,6 +31,7 @@ from agl.inference.huggingface import (
     resolve_dtype,
 )
 from agl.inference.rows import Call, Row
+from agl.inference.text_stream import TokenJoints
 from agl.inference.worker import BatchWorker
 from agl.types.policy import Policy
 from agl.types.weights import PolicyWeights
@@ -51,8 +53,11 @@ class _Loaded:
     worker: BatchWorker
     loop: asyncio.AbstractEventLoop
     futures: dict[Call, asyncio.Future[None]] = field(default_factory=dict[Call, "asyncio.Future[None]"])
+    news: dict[Call, asyncio.Event] = field(default_factory=dict[Call, asyncio.Event])
+    """Of the streamed calls: set whenever their rows went on."""
     tokenizer: Any = None
     texts: TokenTexts | None = None
+    joints: TokenJoints | None = None
     max_length: int = 0
     model: Any = None
 
@@ -134,7 +139,7 @@ class TransformersEngine:
         if loaded is not None:
             loaded.worker.stop()
             await asyncio.shield(asyncio.to_thread(loaded.worker.join))
-            loaded.model = loaded.tokenizer = loaded.texts = None
+            loaded.model = loaded.tokenizer = loaded.texts = loaded.joints = None
 
     async def complete_chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a chat completion request; see ``Engine.complete_chat``.
@@ -148,25 +153,60 @@ class TransformersEngine:
         """
         loaded = self._running()
         chat = parse_request(request, model=self.model)
-        if sum(len(message["content"]) for message in chat.messages) > _LONG_PROMPT_CHARACTERS:
-            prompt_ids = await asyncio.to_thread(encode_prompt, chat, loaded.tokenizer)
-        else:
-            prompt_ids = encode_prompt(chat, loaded.tokenizer)
-        max_tokens = answer_tokens(chat, len(prompt_ids), loaded.max_length)
-        call = self._call(chat, prompt_ids, max_tokens, loaded.tokenizer)
+        call = await self._call(chat, loaded)
         await _ended(loaded, call)
         assert loaded.texts is not None
         assert call.policy_version is not None
         return chat_completion(
             chat,
-            prompt_ids,
+            call.rows[0].prompt_ids,
             call.rows,
             model=self.model,
             policy_version=call.policy_version,
             texts=loaded.texts,
             created=int(time.time()),
-            new_id=lambda: uuid4().hex,
+            new_id=_new_id,
         )
+
+    async def stream_chat(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        """Answer a chat completion request in chunks; see ``Engine.stream_chat``.
+
+        One chunk a choice for each step of the batch, or for several when the caller is slower. Closing the generator
+        drops its rows from the batch.
+
+        Raises:
+            InferenceError: as ``complete_chat`` does.
+        """
+        loaded = self._running()
+        chat = parse_request({**request, "stream": None}, model=self.model)
+        call = await self._call(chat, loaded)
+        call.streamed = True
+        assert loaded.texts is not None
+        assert loaded.joints is not None
+        stream = ChunkStream(
+            chat,
+            call.rows,
+            model=self.model,
+            texts=loaded.texts,
+            joints=loaded.joints,
+            created=int(time.time()),
+            new_id=_new_id,
+        )
+        news = loaded.news[call] = asyncio.Event()
+        loaded.worker.submit(call)
+        try:
+            while not stream.finished:
+                await news.wait()
+                news.clear()
+                if call.error is not None:
+                    raise call.error
+                for chunk in stream.new_chunks(call.policy_version):
+                    yield chunk
+            yield stream.usage_chunk(call.policy_version)
+        finally:
+            del loaded.news[call]
+            if not stream.finished and call.error is None:
+                loaded.worker.cancel(call)
 
     async def load_weights(self, weights: PolicyWeights) -> None:
         """Serve these weights to every call that has not begun; returns when they are served.
@@ -186,7 +226,13 @@ class TransformersEngine:
             raise InferenceError("the engine is closed", status=503)
         return self._loaded
 
-    def _call(self, chat: ChatRequest, prompt_ids: Sequence[int], max_tokens: int, tokenizer: Any) -> Call:
+    async def _call(self, chat: ChatRequest, loaded: _Loaded) -> Call:
+        tokenizer = loaded.tokenizer
+        if prompt_characters(chat) > _LONG_PROMPT_CHARACTERS:
+            prompt_ids = await asyncio.to_thread(encode_prompt, chat, tokenizer)
+        else:
+            prompt_ids = encode_prompt(chat, tokenizer)
+        max_tokens = answer_tokens(chat, len(prompt_ids), loaded.max_length)
         seed = self._seeds.getrandbits(64) if chat.seed is None else chat.seed
         rows = [
             Row(
@@ -213,6 +259,7 @@ class TransformersEngine:
         device = resolve_device(policy)
         loaded.tokenizer = load_tokenizer(policy)
         loaded.texts = TokenTexts(loaded.tokenizer)
+        loaded.joints = TokenJoints(loaded.tokenizer)
         model = loaded.model = load_model(policy, dtype=resolve_dtype(policy, device), device=device)
         loaded.max_length = max_length(policy, model.config)
         if self._num_threads is not None:
@@ -226,14 +273,19 @@ class TransformersEngine:
 
 
 def _deliver(loaded: _Loaded, calls: Sequence[Call]) -> None:
-    """Wake up those who wait for the calls; runs in the worker's thread."""
+    """Wake up those who wait for the calls; runs in the worker's thread, once a step."""
     with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loaded.loop.call_soon_threadsafe(_resolve, loaded.futures, calls)
+        loaded.loop.call_soon_threadsafe(_resolve, loaded, calls)
 
 
-def _resolve(futures: Mapping[Call, asyncio.Future[None]], calls: Sequence[Call]) -> None:
+def _resolve(loaded: _Loaded, calls: Sequence[Call]) -> None:
     for call in calls:
-        future = futures.get(call)
+        if call.streamed:
+            news = loaded.news.get(call)
+            if news is not None:
+                news.set()
+            continue
+        future = loaded.futures.get(call)
         if future is None or future.done():
             continue
         if call.error is None:
@@ -257,3 +309,7 @@ async def _ended(loaded: _Loaded, call: Call) -> None:
         raise
     finally:
         del loaded.futures[call]
+
+
+def _new_id() -> str:
+    return uuid4().hex

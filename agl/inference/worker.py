@@ -1,4 +1,4 @@
-"""The thread that owns the model: commands come in through an inbox, calls that ended go out once a step."""
+"""The thread that owns the model: commands come in through an inbox, news of calls goes out once a step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class BatchWorker:
 
     Args:
         load: makes the batch; runs in the thread, ``ready`` tells how it ended.
-        deliver: gets the calls that ended, in the thread; must hand them over and return.
+        deliver: gets the calls that ended and, once a step, the streamed ones under way, in the thread; must hand
+            them over and return.
     """
 
     def __init__(self, load: Callable[[], Batch], deliver: Callable[[Sequence[Call]], None]) -> None:
@@ -72,9 +73,9 @@ class BatchWorker:
         self.ready.set_result(None)
         try:
             while self._read_inbox(scheduler):
-                ended = scheduler.advance()
-                if ended:
-                    self._deliver(ended)
+                news = scheduler.advance()
+                if news:
+                    self._deliver(news)
         finally:
             self._deliver(scheduler.refuse_all(InferenceError("the engine is closed", status=503)))
 

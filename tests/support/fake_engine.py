@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from types import TracebackType
 from typing import Any, Self
+
+from answer_chunks import chunks_from_answer
 
 from agl.types import PolicyWeights
 
@@ -25,6 +27,10 @@ class CountingEngine:
 
     async def complete_chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
         raise NotImplementedError(f"scripted agents make no calls: {request}")
+
+    async def stream_chat(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        for chunk in chunks_from_answer(await self.complete_chat(request)):
+            yield chunk
 
     async def load_weights(self, weights: PolicyWeights) -> None:
         self.policy_version = weights.policy_version

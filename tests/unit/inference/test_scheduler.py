@@ -164,3 +164,35 @@ def test_refusing_all_ends_calls_and_swaps_with_the_error():
     assert done.exception(timeout=0) is closed
     assert scheduler.idle
     assert batch.rows == []
+
+
+def test_a_streamed_call_is_told_of_every_step_once_it_has_begun():
+    scheduler = Scheduler(ScriptedBatch(max_rows=2))
+    plain, streamed = call(3, 3), call(2, 4)
+    streamed.streamed = True
+    scheduler.add(plain)
+    scheduler.add(streamed)
+    steps = []
+    while not scheduler.idle:
+        steps.append(scheduler.advance())
+    assert steps == [[], [], [plain], [streamed], [streamed], [streamed], [streamed]]
+
+
+@pytest.mark.parametrize("how", ["removed", "failed", "refused"])
+def test_a_streamed_call_that_is_gone_is_told_of_no_more(how: str):
+    batch = ScriptedBatch(max_rows=4)
+    scheduler = Scheduler(batch)
+    streamed = call(9)
+    streamed.streamed = True
+    scheduler.add(streamed)
+    assert scheduler.advance() == [streamed]
+    if how == "removed":
+        scheduler.remove(streamed)
+    elif how == "failed":
+        batch.errors.append(RuntimeError("broken"))
+        assert scheduler.advance() == [streamed]
+    else:
+        assert scheduler.refuse_all(InferenceError("closed", status=503)) == [streamed]
+    one = call(1)
+    scheduler.add(one)
+    assert scheduler.advance() == [one]
