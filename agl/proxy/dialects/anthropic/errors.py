@@ -61,10 +61,8 @@ def error_object(message: str, *, status: int, code: str, body: object = None) -
         code = inner["code"]
     kind = _TYPE_OF_STATUS.get(status, "invalid_request_error" if status < 500 else "api_error")
     error: dict[str, Any] = {"type": kind, "message": message}
-    if code:
-        error["details"] = {
-            "error_code": code
-        }  # where Anthropic's clients look for a stable name of the cause
+    if code and not code.isdigit():  # a status is no cause
+        error["details"] = {"error_code": code}  # where Anthropic's clients look for the cause's name
     return {"type": "error", "error": error}
 
 

@@ -33,11 +33,11 @@ _DELTAS = {"text_delta": ("text", "content"), "thinking_delta": ("thinking", "re
 def chat_answer(native: Mapping[str, Any]) -> Json:
     """Return a Message as a chat completion."""
     blocks = objects_in(native.get("content"))
-    said: Json = {"role": "assistant", "content": _joined(blocks, "text", "text")}
-    thoughts = _joined(blocks, "thinking", "thinking")
+    calls = [_tool_call(block) for block in blocks if block.get("type") == "tool_use"]
+    text, thoughts = _joined(blocks, "text"), _joined(blocks, "thinking")
+    said: Json = {"role": "assistant", "content": text if text or not calls else None}
     if thoughts:
         said["reasoning_content"] = thoughts
-    calls = [_tool_call(block) for block in blocks if block.get("type") == "tool_use"]
     if calls:
         said["tool_calls"] = calls
     choice: Json = {"index": 0, "message": said, "finish_reason": _finish_reason(native)}
@@ -193,10 +193,9 @@ class MessageReader:
         }
 
 
-def _joined(blocks: list[Json], kind: str, name: str) -> str | None:
-    """The texts of all blocks of a kind; None when there is none."""
-    texts = [str(block.get(name) or "") for block in blocks if block.get("type") == kind]
-    return "".join(texts) if texts else None
+def _joined(blocks: list[Json], kind: str) -> str:
+    """The texts of all blocks of a kind, which hold it under the kind's name."""
+    return "".join(str(block.get(kind) or "") for block in blocks if block.get("type") == kind)
 
 
 def _tool_call(block: Mapping[str, Any]) -> Json:

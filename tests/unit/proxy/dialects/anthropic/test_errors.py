@@ -48,6 +48,10 @@ def test_an_older_vllms_error_without_an_inner_object_keeps_its_message():
     assert told["error"]["type"] == "not_found_error"
 
 
+def test_a_status_alone_is_no_name_of_a_cause():
+    assert "details" not in orjson.loads(DIALECT.error_body("no", status=500, code="500"))["error"]
+
+
 def test_anthropics_own_error_stays_as_it_came():
     theirs = {
         "type": "error",

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from agl.errors import InferenceError
 from agl.proxy.dialects.anthropic.native import MessageReader, chat_answer, chat_usage
+from agl.proxy.streams import StreamedAnswer
 
 USAGE = {
     "input_tokens": 30,
@@ -148,6 +149,11 @@ def test_a_message_is_a_chat_completion():
             "prompt_tokens_details": {"cached_tokens": 64, "cache_creation_tokens": 6},
         },
     }
+
+
+def test_a_message_without_text_has_an_empty_one_or_none_beside_calls():
+    assert chat_answer(message(thinking("hm")))["choices"][0]["message"]["content"] == ""
+    assert chat_answer(message(use({})))["choices"][0]["message"]["content"] is None
 
 
 def test_thinking_is_counted_among_the_output():
@@ -307,3 +313,20 @@ def test_pings_and_events_of_tomorrow_are_passed_over():
 def test_a_stream_that_was_cut_has_said_what_it_said():
     stream = events(message(text("one two")))[:5]
     assert assembled(stream)["choices"][0]["message"]["content"] == "one two"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.lists(blocks, min_size=1, max_size=5), stops)
+def test_the_record_of_a_passed_stream_is_that_of_the_passed_answer(data, content, stop):
+    told = message(*content, **stop)
+    reader, received = MessageReader(), StreamedAnswer()
+    for name, event in events(told, lambda text: list(text) if data.draw(st.booleans()) else [text]):
+        for chunk in reader.event(name, event):
+            received.add(chunk)
+    streamed, plain = received.answer(), chat_answer(told)
+    for answer in (streamed, plain):
+        said = answer["choices"][0]["message"]
+        for each in said.get("tool_calls", ()):  # the provider spaces its JSON as it likes
+            each["function"]["arguments"] = orjson.loads(each["function"]["arguments"])
+    assert streamed["choices"][0].pop("logprobs") is None
+    assert streamed == plain
