@@ -500,8 +500,8 @@ EXAMPLES = {
     "file": (50, 50),
     "http-memory": (12, 40),
     "http-file": (10, 40),
-    "mongo": (4, 25),
-    "http-mongo": (2, 25),
+    "mongo": (3, 25),
+    "http-mongo": (2, 20),
 }
 """Walks and steps of each implementation: as many as fit into some seconds."""
 
