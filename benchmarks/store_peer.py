@@ -187,11 +187,12 @@ async def work(options: argparse.Namespace) -> dict[str, Any]:
             }
             held = await peer.client.start_rollout({"question": "how many?"}, worker_id="w")
             rollout_id, attempt_id = held.rollout_id, held.attempt.attempt_id
-            batches = max(1, options.spans // options.batch)
-            batch = min(options.spans, options.batch)
-
+            if way == "otlp":
+                batch, batches = options.batch, max(options.clients, options.spans // options.batch)
+            else:  # a request a span: each client its share
+                batch, batches = max(1, options.spans // options.clients), options.clients
             add = partial(peer.add_spans, way, rollout_id, attempt_id, batch)
-            added = await rate(batches, min(options.clients, batches), lambda _, add=add: add())
+            added = await rate(batches, options.clients, lambda _, add=add: add())
             results[f"spans/s, {way}"] = batch * added
             await peer.client.close()
     return results
