@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import httpx
 import orjson
+from hypothesis import strategies as st
 from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
@@ -29,6 +30,24 @@ WEATHER = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     "strict": True,
 }
+
+_ODD: list[Any] = [
+    None,
+    True,
+    0,
+    -1.5,
+    "",
+    "x",
+    [],
+    {},
+    [1],
+    ["x"],
+    [{}],
+    [[]],
+    [None],
+    {"x": 1},
+    {"type": "message"},
+]
 
 _RESPONSE = TypeAdapter(Response)
 _EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -126,6 +145,25 @@ def streamed(
     dialect = OpenAIResponses()
     writer = dialect.events(dialect.request(orjson.dumps(body)))
     return b"".join([*map(writer.chunk, chunks), writer.end(answer)])
+
+
+def spoiled(draw: Callable[[st.SearchStrategy[Any]], Any], value: Any) -> Any:
+    """Return a copy of a JSON value with one node of another shape, or without one of its fields."""
+    copied: Any = orjson.loads(orjson.dumps(value))
+    places = list(_places(copied))
+    holder, name = places[draw(st.integers(0, len(places) - 1))]
+    if isinstance(holder, dict) and draw(st.booleans()):
+        del holder[name]
+    else:
+        holder[name] = draw(st.sampled_from(_ODD))
+    return copied
+
+
+def _places(node: Any) -> Iterable[tuple[Any, Any]]:
+    names = node.keys() if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+    for name in names:
+        yield node, name
+        yield from _places(node[name])
 
 
 class ScriptedUpstream:

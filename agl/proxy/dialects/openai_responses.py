@@ -1,7 +1,7 @@
 """The dialect of OpenAI's Responses.
 
 Translated to a chat completion and back; its parts are in ``responses/``. A request that goes on from an earlier
-Response is only complete after ``ResponseMemory.resolved``.
+Response is complete for chat upstreams after ``ResponseMemory.resolved``.
 
 Source: https://platform.openai.com/docs/api-reference/responses
 """
@@ -9,17 +9,16 @@ Source: https://platform.openai.com/docs/api-reference/responses
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
 from agl.proxy.dialects.base import ClientRequest
+from agl.proxy.dialects.openai_chat import object_from_body, openai_error
 from agl.proxy.dialects.responses.answers import response_object
 from agl.proxy.dialects.responses.events import ResponseEvents
 from agl.proxy.dialects.responses.native import ResponseReader, chat_answer_from_native
-from agl.proxy.dialects.responses.requests import chat_from_native
-from agl.proxy.refusal import CallRefusedError
-from agl.proxy.refusal import error_body as worded_error_body
+from agl.proxy.dialects.responses.requests import client_request
 
 
 class OpenAIResponses:
@@ -31,24 +30,12 @@ class OpenAIResponses:
         return "openai.responses"
 
     def request(self, body: bytes) -> ClientRequest:
-        """Read a request that any upstream can answer.
+        """Read a client's body. What refers to earlier Responses is native only until ``ResponseMemory`` resolves it.
 
         Raises:
-            CallRefusedError: 400, naming the field; also for what a chat completion cannot do, such as built-in tools.
+            CallRefusedError: 400, naming the field that is wrong.
         """
-        native = _native(body)
-        chat = chat_from_native(native)
-        return ClientRequest(chat=chat, stream=native.get("stream") is True, native=native)
-
-    def native_request(self, body: bytes) -> ClientRequest:
-        """Read a request that goes to a Responses provider unchanged; ``chat`` is what of it the record can hold.
-
-        Raises:
-            CallRefusedError: 400, it is not such a request.
-        """
-        native = _native(body)
-        chat = chat_from_native(native, lenient=True)
-        return ClientRequest(chat=chat, stream=native.get("stream") is True, native=native)
+        return client_request(object_from_body(body))
 
     def answer(self, request: ClientRequest, answer: Mapping[str, Any]) -> bytes:
         """Return the Response as JSON."""
@@ -60,9 +47,7 @@ class OpenAIResponses:
 
     def error_body(self, message: str, *, status: int, code: str, body: object = None) -> bytes:
         """Return OpenAI's error; an upstream's own, unchanged, where it is an object."""
-        if isinstance(body, Mapping):
-            return orjson.dumps(body)
-        return worded_error_body(message, status=status, code=code)
+        return openai_error(message, status=status, code=code, body=body)
 
     def chat_answer(self, native: Mapping[str, Any]) -> dict[str, Any]:
         """Return a provider's Response as the canonical answer."""
@@ -71,14 +56,3 @@ class OpenAIResponses:
     def reader(self) -> ResponseReader:
         """Return the reader of a provider's event stream."""
         return ResponseReader()
-
-
-def _native(body: bytes) -> dict[str, Any]:
-    try:
-        parsed: object = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        message = f"the request body is not JSON: {error}"
-        raise CallRefusedError(message, status=400, code="invalid_json") from error
-    if not isinstance(parsed, dict):
-        raise CallRefusedError("the request body is not a JSON object", status=400, code="invalid_type")
-    return cast("dict[str, Any]", parsed)

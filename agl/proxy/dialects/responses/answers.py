@@ -15,11 +15,13 @@ from typing import Any, Literal
 import orjson
 
 from agl.proxy.dialects.base import ClientRequest
-from agl.proxy.dialects.responses.nodes import object_of, objects_of
+from agl.proxy.dialects.responses.nodes import number_of, object_of, objects_of
 from agl.proxy.dialects.responses.requests import asks_for_logprobs, items_of
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
+BESIDE = "openai.responses"
+"""The key of a canonical message under which a provider's own ``output`` stands, where a chat cannot say all of it."""
 _NATIVE_PREFIX = "resp_"
 _CHAT_PREFIX = "chatcmpl-"
 _UNFINISHED: Mapping[object, str | None] = {
@@ -91,8 +93,7 @@ def response_frame(
     }
     for name, default in _ECHOED.items():
         frame[name] = default if native.get(name) is None else native[name]
-    if "format" not in frame["text"]:
-        frame["text"] = {"format": {"type": "text"}, **frame["text"]}
+    frame["text"] = {"format": {"type": "text"}, **object_of(frame["text"])}
     return frame
 
 
@@ -136,6 +137,9 @@ def output_items(request: ClientRequest, answer: Mapping[str, Any]) -> list[dict
     """Return the items of an answer: its reasoning, its message, its function calls."""
     choice = first_choice(answer)
     message = object_of(choice.get("message"))
+    own = provider_items(message)
+    if own:
+        return [dict(item) for item in own]
     mark = response_id(request, answer.get("id")).removeprefix(_NATIVE_PREFIX)
     reasoning, calls = reasoning_of(message), function_calls(message)
     items: list[dict[str, Any]] = []
@@ -157,6 +161,11 @@ def output_items(request: ClientRequest, answer: Mapping[str, Any]) -> list[dict
     if not is_whole(answer):
         items[-1]["status"] = "incomplete"
     return items
+
+
+def provider_items(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the items as a Responses provider gave them, where they stand beside the message."""
+    return objects_of(object_of(message.get(BESIDE)).get("output"))
 
 
 def item_id(prefix: str, mark: str, output_index: int) -> str:
@@ -235,18 +244,18 @@ def usage_of(given: object) -> dict[str, Any] | None:
     usage = object_of(given)
     if not usage:
         return None
-    prompt, sampled = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    prompt, sampled = number_of(usage.get("prompt_tokens")), number_of(usage.get("completion_tokens"))
     prompt_details = object_of(usage.get("prompt_tokens_details"))
     sampled_details = object_of(usage.get("completion_tokens_details"))
     return {
         "input_tokens": prompt,
         "input_tokens_details": {
-            "cached_tokens": prompt_details.get("cached_tokens") or 0,
-            "cache_write_tokens": prompt_details.get("cache_write_tokens") or 0,
+            "cached_tokens": number_of(prompt_details.get("cached_tokens")),
+            "cache_write_tokens": number_of(prompt_details.get("cache_write_tokens")),
         },
         "output_tokens": sampled,
-        "output_tokens_details": {"reasoning_tokens": sampled_details.get("reasoning_tokens") or 0},
-        "total_tokens": usage.get("total_tokens") or prompt + sampled,
+        "output_tokens_details": {"reasoning_tokens": number_of(sampled_details.get("reasoning_tokens"))},
+        "total_tokens": number_of(usage.get("total_tokens")) or prompt + sampled,
     }
 
 

@@ -26,6 +26,7 @@ from agl.proxy.dialects.responses.answers import (
     item_id,
     logprob_entries,
     message_item,
+    provider_items,
     reasoning_item,
     reasoning_of,
     reasoning_part,
@@ -34,8 +35,9 @@ from agl.proxy.dialects.responses.answers import (
     text_part,
 )
 from agl.proxy.dialects.responses.native import delta_of_message
-from agl.proxy.dialects.responses.nodes import object_of
+from agl.proxy.dialects.responses.nodes import object_of, objects_of, text_of
 from agl.proxy.dialects.responses.requests import asks_for_logprobs
+from agl.proxy.refusal import error_body
 
 _PartKind = Literal["output_text", "refusal", "reasoning_text"]
 _EVENT_OF_PART = {
@@ -93,6 +95,17 @@ class _Call:
         return call_item(self.item_id, self.call_id, self.name, "".join(self.pieces), status=self.status)
 
 
+@dataclass(slots=True)
+class _Whole:
+    """An item that comes at once."""
+
+    item: Mapping[str, Any]
+    status: ItemStatus = "completed"
+
+    def worded(self) -> dict[str, Any]:
+        return dict(self.item)
+
+
 class ResponseEvents:
     """Words one streamed answer."""
 
@@ -101,7 +114,7 @@ class ResponseEvents:
         self._with_logprobs = asks_for_logprobs(request.native)
         self._sequence_number = 0
         self._frame: dict[str, Any] | None = None
-        self._items: list[_Said | _Call] = []
+        self._items: list[_Said | _Call | _Whole] = []
         self._calls: dict[int, _Call] = {}
         self._open: _Said | None = None
         self._waiting_logprobs: list[dict[str, Any]] = []
@@ -119,10 +132,7 @@ class ResponseEvents:
         """Return what ends the open items and the Response; the last event is the terminal one."""
         frame = self._begin(answer)
         if not self._items:
-            choice = first_choice(answer)
-            self._delta(delta_of_message(object_of(choice.get("message"))), choice)
-        if not self._items:
-            self._part("message", "output_text")
+            self._whole(first_choice(answer))
         last: ItemStatus = "completed" if is_whole(answer) else "incomplete"
         self._end_said("completed" if self._items[-1] is not self._open else last)
         for call in self._calls.values():
@@ -136,7 +146,7 @@ class ResponseEvents:
 
         The event has the error also in the place where OpenAI's clients look for it in any stream and then raise.
         """
-        error = worded_error(message, code=code, body=body)
+        error = _worded_error(message, status=status, code=code, body=body)
         flat = {name: error.get(name) for name in ("code", "message", "param")}
         self._event("error", **flat, error=error)
         if self._frame is not None:
@@ -172,16 +182,55 @@ class ResponseEvents:
             self._waiting_logprobs += logprob_entries(choice)
         if reasoning:
             self._say("reasoning", "reasoning_text", reasoning)
-        if delta.get("content"):
+        content, refusal = text_of(delta.get("content")), text_of(delta.get("refusal"))
+        if content:
             if self._with_logprobs and (reasoning or calls):
                 self._waiting_logprobs += logprob_entries(choice)
-            self._say("message", "output_text", delta["content"])
+            self._say("message", "output_text", content)
         if delta.get("annotations"):
-            self._part("message", "output_text").annotations.extend(delta["annotations"])
-        if delta.get("refusal"):
-            self._say("message", "refusal", delta["refusal"])
+            self._part("message", "output_text").annotations.extend(objects_of(delta["annotations"]))
+        if refusal:
+            self._say("message", "refusal", refusal)
         for call in calls:
             self._call_delta(call)
+
+    def _whole(self, choice: Mapping[str, Any]) -> None:
+        """Word an answer of which no chunk came: a provider's own items as they are, or the message."""
+        message = object_of(choice.get("message"))
+        for item in provider_items(message):
+            self._whole_item(item)
+        if not self._items:
+            self._delta(delta_of_message(message), choice)
+        if not self._items:
+            self._part("message", "output_text")
+
+    def _whole_item(self, item: Mapping[str, Any]) -> None:
+        self._end_said("completed")
+        index = len(self._items)
+        kind, began = item.get("type"), dict(item)
+        if kind == "message":
+            began["content"] = []
+        elif kind == "function_call":
+            began["arguments"] = ""
+        self._items.append(_Whole(item))
+        self._event("response.output_item.added", output_index=index, item=began)
+        place = {"item_id": item.get("id"), "output_index": index}
+        if kind == "function_call":
+            self._event("response.function_call_arguments.delta", **place, delta=item.get("arguments"))
+            self._event("response.function_call_arguments.done", **place, arguments=item.get("arguments"))
+        for content_index, part in enumerate(objects_of(item.get("content")) if kind == "message" else []):
+            self._whole_part({**place, "content_index": content_index}, part)
+        self._event("response.output_item.done", output_index=index, item=item)
+
+    def _whole_part(self, place: Mapping[str, Any], part: Mapping[str, Any]) -> None:
+        name = "refusal" if part.get("type") == "refusal" else "text"
+        said = text_of(part.get(name))
+        more: dict[str, Any] = {} if name == "refusal" else {"logprobs": part.get("logprobs") or []}
+        event = _EVENT_OF_PART["refusal" if name == "refusal" else "output_text"]
+        self._event("response.content_part.added", **place, part={**part, name: ""})
+        self._event(f"{event}.delta", **place, delta=said, **more)
+        self._event(f"{event}.done", **place, **{name: said}, **more)
+        self._event("response.content_part.done", **place, part=part)
 
     def _say(self, kind: Literal["message", "reasoning"], part_kind: _PartKind, text: str) -> None:
         part = self._part(kind, part_kind)
@@ -235,7 +284,10 @@ class ResponseEvents:
         self._event("response.output_item.done", output_index=item.output_index, item=item.worded())
 
     def _call_delta(self, delta: Mapping[str, Any]) -> None:
-        index = int(delta.get("index") or 0)
+        """Word what comes of a call; a server that gives no index gives whole calls, or goes on with the last one."""
+        index = delta.get("index")
+        if not isinstance(index, int):
+            index = len(self._calls) if delta.get("id") or not self._calls else max(self._calls)
         function = cast("Mapping[str, Any]", delta["function"])
         call = self._calls.get(index)
         if call is None:
@@ -245,11 +297,13 @@ class ResponseEvents:
                 item_id=item_id("fc", self._mark(), place),
                 output_index=place,
                 call_id=delta.get("id") or fallback_call_id(self._mark(), index),
-                name=function.get("name") or "",
+                name=text_of(function.get("name")),
             )
             self._items.append(call)
             self._event("response.output_item.added", output_index=place, item=call.worded())
-        arguments = function.get("arguments")
+        elif text_of(function.get("name")) != call.name:  # some servers repeat it, some give it in pieces
+            call.name += text_of(function.get("name"))
+        arguments = text_of(function.get("arguments"))
         if arguments:
             call.pieces.append(arguments)
             place_of_call = {"item_id": call.item_id, "output_index": call.output_index}
@@ -283,7 +337,7 @@ class ResponseEvents:
         return sent
 
 
-def worded_error(message: str, *, code: str, body: object = None) -> dict[str, Any]:
+def _worded_error(message: str, *, status: int, code: str, body: object = None) -> dict[str, Any]:
     """Return OpenAI's error object; the upstream's own where it gave one."""
     own = object_of(object_of(body).get("error"))
-    return {"message": message, "type": "server_error", "param": None, "code": code, **own}
+    return {**orjson.loads(error_body(message, status=status, code=code))["error"], **own}

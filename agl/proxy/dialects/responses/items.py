@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, cast
 
-from agl.proxy.dialects.responses.nodes import objects_of, text_of
+from agl.proxy.dialects.responses.nodes import object_of, objects_of, text_of
 from agl.proxy.refusal import CallRefusedError
 
-ITEM_REFERENCE = "item_reference"
 _ROLES = ("user", "system", "developer", "assistant")
 _TEXT_PARTS = ("input_text", "output_text", "text")
 
@@ -27,7 +26,7 @@ def messages_from_items(
 
     Args:
         instructions: text, or nothing.
-        items: as the client sent them. References to items are passed over: whoever knows the items replaces them.
+        items: with references replaced by the items, for this module knows no others.
         lenient: leave out what a chat cannot hold, in place of refusing it.
 
     Raises:
@@ -45,6 +44,21 @@ def messages_from_items(
 def reasoning_text(item: Mapping[str, Any]) -> str:
     """Return the reasoning that an item spells out; a summary of it or an encrypted form is not it."""
     return "".join(text_of(part.get("text")) for part in objects_of(item.get("content")))
+
+
+def referenced_id(item: object) -> object:
+    """Return the id in a reference to an item, None for any other item."""
+    node = object_of(item)
+    kind = node.get("type")
+    return node.get("id") if kind == "item_reference" or (kind is None and "role" not in node) else None
+
+
+def unknown_item(item_id: object, where: str) -> CallRefusedError:
+    """Return the refusal of a reference."""
+    message = (
+        f"Item with id '{item_id}' not found among the latest responses of this attempt; send the item itself"
+    )
+    return CallRefusedError(message, status=400, code="item_not_found", param=where)
 
 
 def refused(message: str, *, param: str, code: str = "invalid_value") -> CallRefusedError:
@@ -69,7 +83,9 @@ def _append(messages: list[dict[str, Any]], item: object, where: str) -> None:
         if text:
             turn = _turn(messages, joins=_is_unfinished(messages))
             turn["reasoning_content"] = turn.get("reasoning_content", "") + text
-    elif kind != ITEM_REFERENCE and not (kind is None and "id" in item):
+    elif referenced_id(item) is not None:
+        raise unknown_item(referenced_id(item), where)
+    else:
         message = f"items of type {kind!r} cannot be put to a model that is reached over chat completions"
         raise refused(message, param=where, code="unsupported_value")
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
 from agl.proxy.dialects.base import ClientRequest
 from agl.proxy.dialects.responses.answers import output_items, response_id
-from agl.proxy.dialects.responses.items import ITEM_REFERENCE, messages_from_items
-from agl.proxy.dialects.responses.requests import items_of
+from agl.proxy.dialects.responses.items import reasoning_text, referenced_id, unknown_item
+from agl.proxy.dialects.responses.nodes import object_of, text_of
+from agl.proxy.dialects.responses.requests import client_request, items_of, unknown_response
 from agl.proxy.refusal import CallRefusedError
 
 MAX_RESPONSES = 64
@@ -28,8 +29,8 @@ MAX_BYTES = 4 * 1024 * 1024
 class _Remembered:
     conversation: bytes
     """All items up to and with the Response's output: JSON, without the brackets of the list."""
-    item_ids: tuple[str, ...]
-    """Of the Response's own output."""
+    output_ids: tuple[str, ...]
+    """Of the items of the Response's own output."""
 
 
 class ResponseMemory:
@@ -45,23 +46,26 @@ class ResponseMemory:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._remembered: OrderedDict[str, _Remembered] = OrderedDict()
+        self._items: dict[str, bytes] = {}
+        """item id -> JSON, of all outputs remembered"""
 
     def resolved(self, request: ClientRequest) -> ClientRequest:
         """Return the request with the messages of what it goes on from; itself if it refers to nothing.
 
-        ``native`` stays what the client sent. Instructions are not carried over from one Response to the next.
-
-        Raises:
-            CallRefusedError: 400 with OpenAI's code ``previous_response_not_found``, or for an unknown item.
+        Reasoning that a client sends back without its text gets it again. Instructions are not carried over from one
+        Response to the next. ``native`` stays what the client sent, and a reference to what is not known here makes
+        the request ``native_only``: its provider may know it.
         """
         native = request.native
         previous, own = native.get("previous_response_id"), items_of(native)
-        if previous is None and not any(map(_referenced_id, own)):
+        if previous is None and not any(map(self._is_reference, own)):
             return request
-        earlier = self._conversation(previous) if previous is not None else b""
-        items = [*orjson.loads(b"[" + earlier + b"]"), *self._dereferenced(own)]
-        chat = {**request.chat, "messages": messages_from_items(native.get("instructions"), items)}
-        return replace(request, chat=chat)
+        try:
+            earlier = b"" if previous is None else self._conversation(previous)
+            items = [*orjson.loads(b"[" + earlier + b"]"), *self._dereferenced(own)]
+        except CallRefusedError as error:
+            return replace(request, native_only=error)
+        return client_request(native, items=items)
 
     def remember(self, request: ClientRequest, answer: Mapping[str, Any]) -> None:
         """Keep a request and its canonical answer, unless the client said ``store: false``."""
@@ -70,60 +74,61 @@ class ResponseMemory:
             return
         previous = native.get("previous_response_id")
         try:
-            earlier = self._conversation(previous) if previous is not None else b""
+            earlier = b"" if previous is None else self._conversation(previous)
             own = self._dereferenced(items_of(native))
         except CallRefusedError:
             return  # forgotten while the model answered: a Response without its beginning is no use
         output = output_items(request, answer)
-        added = orjson.dumps([*own, *output])[1:-1]
-        conversation = earlier + b"," + added if earlier else added
-        self._forget(response_id(request, answer.get("id")))
-        self._remembered[response_id(request, answer.get("id"))] = _Remembered(
-            conversation=conversation, item_ids=tuple(item["id"] for item in output)
-        )
+        known = {item["id"]: orjson.dumps(item) for item in output if isinstance(item.get("id"), str)}
+        said = [part for part in (earlier, *map(orjson.dumps, [*own, *output])) if part]
+        conversation = b",".join(said)
+        name = response_id(request, answer.get("id"))
+        self._forget(name)
+        self._remembered[name] = _Remembered(conversation=conversation, output_ids=tuple(known))
+        self._items.update(known)
         self._bytes += len(conversation)
         while len(self._remembered) > 1 and (
             self._bytes > self._max_bytes or len(self._remembered) > self._max_responses
         ):
             self._forget(next(iter(self._remembered)))
 
-    def _forget(self, of_response: str) -> None:
-        forgotten = self._remembered.pop(of_response, None)
+    def _forget(self, name: str) -> None:
+        forgotten = self._remembered.pop(name, None)
         if forgotten is not None:
             self._bytes -= len(forgotten.conversation)
+            for item_id in forgotten.output_ids:
+                self._items.pop(item_id, None)
 
-    def _conversation(self, of_response: str) -> bytes:
-        remembered = self._remembered.get(of_response)
+    def _conversation(self, name: object) -> bytes:
+        remembered = self._remembered.get(name) if isinstance(name, str) else None
         if remembered is None:
-            message = (
-                f"Previous response with id '{of_response}' not found. The proxy keeps the last {self._max_responses} "
-                "responses of this attempt that were not asked for with store: false; send the conversation as input"
-            )
-            raise CallRefusedError(
-                message, status=400, code="previous_response_not_found", param="previous_response_id"
-            )
+            raise unknown_response(name)
         return remembered.conversation
+
+    def _is_reference(self, item: object) -> bool:
+        return referenced_id(item) is not None or self._is_stripped(item)
+
+    def _is_stripped(self, item: object) -> bool:
+        """Whether this is remembered reasoning whose text the client left out."""
+        node = object_of(item)
+        return (
+            node.get("type") == "reasoning"
+            and text_of(node.get("id")) in self._items
+            and not reasoning_text(node)
+        )
 
     def _dereferenced(self, items: Sequence[object]) -> list[object]:
         """Return the items with references replaced by what they refer to."""
-        return [
-            item if _referenced_id(item) is None else self._item(str(_referenced_id(item))) for item in items
-        ]
-
-    def _item(self, item_id: str) -> object:
-        for remembered in reversed(self._remembered.values()):
-            if item_id in remembered.item_ids:
-                items = cast("list[dict[str, Any]]", orjson.loads(b"[" + remembered.conversation + b"]"))
-                return next(item for item in reversed(items) if item.get("id") == item_id)
-        message = f"Item with id '{item_id}' not found among the latest responses of this attempt; send the item itself"
-        raise CallRefusedError(message, status=400, code="item_not_found", param="input")
-
-
-def _referenced_id(item: object) -> object:
-    """Return the id in a reference to an item, None for any other item."""
-    if not isinstance(item, Mapping):
-        return None
-    item = cast("Mapping[str, Any]", item)
-    kind = item.get("type")
-    bare = kind is None and "role" not in item
-    return item.get("id") if kind == ITEM_REFERENCE or bare else None
+        whole: list[object] = []
+        for index, item in enumerate(items):
+            item_id = referenced_id(item)
+            if item_id is None:
+                whole.append(
+                    orjson.loads(self._items[object_of(item)["id"]]) if self._is_stripped(item) else item
+                )
+                continue
+            known = self._items.get(item_id) if isinstance(item_id, str) else None
+            if known is None:
+                raise unknown_item(item_id, f"input[{index}]")
+            whole.append(orjson.loads(known))
+        return whole

@@ -1,15 +1,17 @@
 """Response objects and event streams of a Responses provider -> canonical answers and chunks, for the record.
 
-Items that a chat completion has no place for (web searches, ...) are left out; a provider gives no token ids.
+A provider gives no token ids. An output that a chat cannot say all of (web searches, ...) is also kept as it came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
+from agl.proxy.dialects.base import ClientRequest
+from agl.proxy.dialects.responses.answers import BESIDE, output_items
 from agl.proxy.dialects.responses.items import reasoning_text
-from agl.proxy.dialects.responses.nodes import object_of, objects_of, text_of
+from agl.proxy.dialects.responses.nodes import number_of, object_of, objects_of, text_of
 
 _FINISH_OF_REASON = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _LIFECYCLE = ("response.created", "response.queued", "response.in_progress")
@@ -17,10 +19,16 @@ _TERMINAL = ("response.completed", "response.incomplete", "response.failed", "re
 _ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 
+_WHOLE = ClientRequest(
+    chat={"model": ""}, stream=False, native={"input": "", "include": ["message.output_text.logprobs"]}
+)
+"""Asks for all that an answer can show."""
+
+
 def chat_answer_from_native(native: Mapping[str, Any]) -> dict[str, Any]:
     """Return a Response as a ``chat.completion``."""
     message, logprobs = _message(native)
-    choice = {
+    choice: dict[str, Any] = {
         "index": 0,
         "message": message,
         "logprobs": {"content": logprobs} if logprobs else None,
@@ -29,13 +37,16 @@ def chat_answer_from_native(native: Mapping[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "id": native.get("id"),
         "object": "chat.completion",
-        "created": int(native.get("created_at") or 0),
+        "created": number_of(native.get("created_at")),
         "model": native.get("model"),
         "choices": [choice],
         "usage": chat_usage(native.get("usage")),
     }
     if isinstance(native.get("service_tier"), str):
         answer["service_tier"] = native["service_tier"]
+    output = objects_of(native.get("output"))
+    if output and _said(output_items(_WHOLE, answer)) != _said(output):
+        message[BESIDE] = {"output": output}
     return answer
 
 
@@ -44,11 +55,11 @@ def chat_usage(given: object) -> dict[str, Any] | None:
     usage = object_of(given)
     if not usage:
         return None
-    prompt, sampled = usage.get("input_tokens") or 0, usage.get("output_tokens") or 0
+    prompt, sampled = number_of(usage.get("input_tokens")), number_of(usage.get("output_tokens"))
     return {
         "prompt_tokens": prompt,
         "completion_tokens": sampled,
-        "total_tokens": usage.get("total_tokens") or prompt + sampled,
+        "total_tokens": number_of(usage.get("total_tokens")) or prompt + sampled,
         "prompt_tokens_details": dict(object_of(usage.get("input_tokens_details"))),
         "completion_tokens_details": dict(object_of(usage.get("output_tokens_details"))),
     }
@@ -111,13 +122,15 @@ class ResponseReader:
                 )
             )
         reason = _finish_reason(response, has_calls=bool(self._calls) or "tool_calls" in choice["message"])
-        chunks.append(self._chunk({}, finish_reason=reason))
+        beside = choice["message"].get(BESIDE)
+        chunks.append(self._chunk({BESIDE: beside} if beside and self._said else {}, finish_reason=reason))
         if answer["usage"] is not None:
-            chunks.append({**self._head, "choices": [], "usage": answer["usage"]})
+            tier = {"service_tier": answer["service_tier"]} if "service_tier" in answer else {}
+            chunks.append({**self._head, **tier, "choices": [], "usage": answer["usage"]})
         return chunks
 
     def _delta(self, kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
-        place = data.get("output_index") or 0
+        place = number_of(data.get("output_index"))
         if kind == "response.output_text.delta":
             return self._counted("content", place, data)
         if kind == "response.refusal.delta":
@@ -126,39 +139,40 @@ class ResponseReader:
             return self._counted("reasoning_content", place, data)
         if kind == "response.output_item.added":
             return self._call_begun(place, object_of(data.get("item")))
-        if kind in ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta"):
-            return self._arguments(kind, place, str(data.get("delta") or ""))
+        if kind == "response.function_call_arguments.delta":
+            return self._arguments(place, text_of(data.get("delta")))
         if kind == "response.output_item.done":
             return self._rest(place, object_of(data.get("item")))
         return {}
 
     def _counted(self, name: str, place: int, data: Mapping[str, Any]) -> dict[str, Any]:
-        text = str(data.get("delta") or "")
+        text = text_of(data.get("delta"))
         self._lengths[place, name] = self._lengths.get((place, name), 0) + len(text)
         return {name: text} if text else {}
 
     def _call_begun(self, place: int, item: Mapping[str, Any]) -> dict[str, Any]:
-        if item.get("type") not in _ARGUMENTS or place in self._calls:
+        if item.get("type") != "function_call" or place in self._calls:
             return {}
-        index = self._calls[place] = len(self._calls)
-        call = _tool_call(item)
-        self._lengths[place, "arguments"] = len(item.get(_ARGUMENTS[str(item["type"])]) or "")
-        return {"tool_calls": [{"index": index, **call}]}
+        return self._call(place, item)
 
-    def _arguments(self, kind: str, place: int, text: str) -> dict[str, Any]:
+    def _call(self, place: int, item: Mapping[str, Any]) -> dict[str, Any]:
+        index = self._calls[place] = len(self._calls)
+        self._lengths[place, "arguments"] = len(text_of(item.get("arguments")))
+        return {"tool_calls": [{"index": index, **_tool_call(item)}]}
+
+    def _arguments(self, place: int, text: str) -> dict[str, Any]:
         if not text or place not in self._calls:
             return {}
         self._lengths[place, "arguments"] += len(text)
-        named = {"custom": {"input": text}} if "custom" in kind else {"function": {"arguments": text}}
-        return {"tool_calls": [{"index": self._calls[place], **named}]}
+        return {"tool_calls": [{"index": self._calls[place], "function": {"arguments": text}}]}
 
     def _rest(self, place: int, item: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a finished item has beyond its deltas; some providers send none."""
-        kind = item.get("type")
+        """Return what a finished item has beyond its deltas; some providers send none. A custom call comes whole."""
+        kind = text_of(item.get("type"))
+        if kind in _ARGUMENTS and place not in self._calls:
+            return self._call(place, item)
         if kind in _ARGUMENTS:
-            begun = self._call_begun(place, item)
-            rest = str(item.get(_ARGUMENTS[str(kind)]) or "")[self._lengths[place, "arguments"] :]
-            return begun or self._arguments(str(kind), place, rest)
+            return self._arguments(place, text_of(item.get("arguments"))[self._lengths[place, "arguments"] :])
         if kind not in ("message", "reasoning"):
             return {}
         message, _ = _message({"output": [item]})
@@ -185,7 +199,7 @@ def _head(response: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "id": response.get("id"),
         "object": "chat.completion.chunk",
-        "created": int(response.get("created_at") or 0),
+        "created": number_of(response.get("created_at")),
         "model": response.get("model"),
     }
 
@@ -199,7 +213,7 @@ def _message(native: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, 
     texts = [part for part in parts if part.get("type") == "output_text"]
     refusals = [text_of(part.get("refusal")) for part in parts if part.get("type") == "refusal"]
     reasonings = [reasoning_text(item) or _summary(item) for item in items if item.get("type") == "reasoning"]
-    calls = [_tool_call(item) for item in items if item.get("type") in _ARGUMENTS]
+    calls = [_tool_call(item) for item in items if text_of(item.get("type")) in _ARGUMENTS]
     content = "".join(text_of(part.get("text")) for part in texts) if texts else None
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if refusals:
@@ -209,6 +223,17 @@ def _message(native: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, 
     if calls:
         message["tool_calls"] = calls
     return message, [_logprob(entry) for part in texts for entry in objects_of(part.get("logprobs"))]
+
+
+def _said(value: object) -> object:
+    """Return what an output says: without ids, states, and fields that say nothing."""
+    if isinstance(value, Mapping):
+        node = cast("Mapping[str, object]", value)
+        pruned = {name: _said(each) for name, each in node.items() if name not in ("id", "status")}
+        return {name: each for name, each in pruned.items() if each not in (None, [], {})}
+    if isinstance(value, list):
+        return [_said(each) for each in cast("list[object]", value)]
+    return value
 
 
 def _summary(item: Mapping[str, Any]) -> str:

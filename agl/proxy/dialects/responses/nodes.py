@@ -20,3 +20,8 @@ def objects_of(value: object) -> list[Mapping[str, Any]]:
 def text_of(value: object) -> str:
     """Return the value if it is a text, else an empty one."""
     return value if isinstance(value, str) else ""
+
+
+def number_of(value: object) -> int:
+    """Return the value as a whole number if it is a number, else 0."""
+    return int(value) if isinstance(value, int | float) else 0

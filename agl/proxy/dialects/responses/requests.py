@@ -1,9 +1,10 @@
 """A request of the Responses API -> the canonical chat request. Pure.
 
-What a chat completion cannot do is refused by name, never ignored: built-in tools, background runs, conversations and
-prompts kept at the provider, unknown fields. What only keeps books (``store``, ``metadata``, ``truncation``, ...) is
-echoed in the answer and not forwarded; ``truncation: auto`` drops nothing here, so a too long prompt is the upstream's
-error. Sampling parameters that chat servers know beyond OpenAI's (``seed``, ``top_k``, ...) are passed on.
+What a chat completion cannot do is refused by name, never ignored, unless a Responses provider is to answer: built-in
+tools, background runs, conversations and prompts kept at the provider, unknown fields. What only keeps books
+(``store``, ``metadata``, ``truncation``, ...) is echoed in the answer and not forwarded; ``truncation: auto`` drops
+nothing here, so a too long prompt is the upstream's error. Sampling parameters that chat servers know beyond OpenAI's
+(``seed``, ``top_k``, ...) are passed on.
 
 Source: https://platform.openai.com/docs/api-reference/responses/create
 """
@@ -14,7 +15,9 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from typing import Any, cast
 
+from agl.proxy.dialects.base import ClientRequest
 from agl.proxy.dialects.responses.items import messages_from_items, refused
+from agl.proxy.dialects.responses.nodes import text_of
 from agl.proxy.refusal import CallRefusedError
 
 _SAME_IN_CHAT = frozenset(
@@ -65,17 +68,42 @@ _TOOL_NEUTRAL: Mapping[str, tuple[object, ...]] = {
 }
 
 
-def chat_from_native(native: Mapping[str, Any], *, lenient: bool = False) -> dict[str, Any]:
-    """Return the canonical request of a body.
+def client_request(native: dict[str, Any], *, items: list[object] | None = None) -> ClientRequest:
+    """Return the request in a body; what only a Responses provider can do is its ``native_only``.
 
     Args:
         native: the body.
-        lenient: leave out what a chat completion cannot do, in place of refusing it: the record of calls that go to
-            an upstream of the same format.
+        items: the whole input, where the body says it by reference to earlier Responses.
 
     Raises:
-        CallRefusedError: 400, naming the field.
+        CallRefusedError: 400, naming the field that is wrong for any upstream.
     """
+    stream = native.get("stream")
+    if not isinstance(stream, bool | None):
+        raise refused("true or false", param="stream", code="invalid_type")
+    whole = native if items is None else {**native, "input": items, "previous_response_id": None}
+    native_only: CallRefusedError | None = None
+    try:
+        chat = _chat(whole, lenient=False)
+    except CallRefusedError as error:
+        native_only = error
+        chat = _chat(whole, lenient=True)
+    return ClientRequest(chat=chat, stream=bool(stream), native=native, native_only=native_only)
+
+
+def unknown_response(response_id: object) -> CallRefusedError:
+    """Return OpenAI's refusal of a ``previous_response_id``."""
+    message = (
+        f"Previous response with id '{response_id}' not found. The proxy keeps the latest responses of an attempt that "
+        "were not asked for with store: false; send the conversation as input"
+    )
+    return CallRefusedError(
+        message, status=400, code="previous_response_not_found", param="previous_response_id"
+    )
+
+
+def _chat(native: Mapping[str, Any], *, lenient: bool) -> dict[str, Any]:
+    """Return the canonical request of a body; ``lenient`` leaves out what it cannot hold, in place of refusing it."""
     model = native.get("model")
     if not isinstance(model, str) or not model:
         raise refused("the name of a model, as text", param="model", code="invalid_type")
@@ -126,11 +154,8 @@ def _messages(native: Mapping[str, Any], *, lenient: bool) -> list[dict[str, Any
 
 def _checked(native: Mapping[str, Any]) -> dict[str, Any]:
     """Refuse fields that would change the answer and cannot be translated."""
-    previous = native.get("previous_response_id")
-    if previous is not None and not isinstance(previous, str):
-        raise refused("the id of a response", param="previous_response_id", code="invalid_type")
-    if not isinstance(native.get("stream"), bool | None):
-        raise refused("true or false", param="stream", code="invalid_type")
+    if native.get("previous_response_id") is not None:
+        raise unknown_response(native["previous_response_id"])
     known = _SAME_IN_CHAT | _CHAT_ONLY | _READ_OR_ECHOED
     for name, value in native.items():
         if value is None or name in known:
@@ -216,7 +241,7 @@ def _allowed(choice: Mapping[str, Any], tools: list[dict[str, Any]]) -> tuple[li
     allowed = [
         cast("Mapping[str, Any]", tool) for tool in _list(choice, "tools") if isinstance(tool, Mapping)
     ]
-    names = {tool.get("name") for tool in allowed if tool.get("type") == "function"}
+    names = {text_of(tool.get("name")) for tool in allowed if tool.get("type") == "function"}
     mode = choice.get("mode", "auto")
     if mode not in ("auto", "required"):
         raise refused("auto or required", param="tool_choice.mode")
@@ -253,7 +278,7 @@ def _reasoning(native: Mapping[str, Any]) -> dict[str, Any]:
 
 def _logprobs(native: Mapping[str, Any]) -> dict[str, Any]:
     for name in _list(native, "include"):
-        if name not in _INCLUDES:
+        if not isinstance(name, str) or name not in _INCLUDES:
             raise refused(f"{name!r} cannot be included", param="include", code="unsupported_value")
     if not asks_for_logprobs(native):
         return {}

@@ -4,6 +4,8 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from openai.lib._parsing._responses import type_to_text_format_param
 from pydantic import BaseModel
 from responses_exchange import (
@@ -13,11 +15,15 @@ from responses_exchange import (
     canonical,
     checked_response,
     chunked,
+    events_in,
     function_call,
+    spoiled,
+    streamed,
 )
 
 from agl.proxy.dialects.base import NativeDialect
 from agl.proxy.dialects.openai_responses import OpenAIResponses
+from agl.proxy.dialects.responses.memory import ResponseMemory
 from agl.proxy.refusal import CallRefusedError
 
 DATA = Path(__file__).parents[3] / "data"
@@ -44,19 +50,8 @@ def test_a_body_is_read_once_and_kept():
 
 @pytest.mark.parametrize("body", [b"", b"nan", b'{"model": "\\ud800"}', b"[" * 5000, b"\x80", b"[]", b'"a"'])
 def test_what_is_not_a_json_object_is_refused(body):
-    for read in (OpenAIResponses().request, OpenAIResponses().native_request):
-        with pytest.raises(CallRefusedError):
-            read(body)
-
-
-def test_a_request_for_a_responses_provider_may_hold_what_a_chat_cannot():
-    body = orjson.dumps({**HELLO, "stream": True, "tools": [{"type": "web_search"}]})
     with pytest.raises(CallRefusedError):
         OpenAIResponses().request(body)
-    request = OpenAIResponses().native_request(body)
-    assert request.stream
-    assert request.native["tools"] == [{"type": "web_search"}]
-    assert request.chat == {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
 
 
 def test_an_error_of_the_upstream_stays_as_it_is():
@@ -147,3 +142,51 @@ def test_every_request_of_the_agents_sdk_is_answered(run):
         worded = orjson.loads(dialect.answer(request, canonical({"content": "ok"})))
         assert checked_response(worded).output_text == "ok"
         assert request.stream is native.get("stream", False)
+
+
+ALL = {
+    "content": "c",
+    "reasoning_content": "r",
+    "refusal": "n",
+    "annotations": [{"type": "url_citation", "url_citation": {"url": "x"}}],
+    "tool_calls": CALLS,
+}
+LOGPROB = {"token": "c", "bytes": [99], "logprob": -1.0, "top_logprobs": [{"token": "c", "logprob": -1.0}]}
+ANSWER = canonical(ALL, finish_reason="tool_calls", logprobs=[LOGPROB])
+FULL = {
+    **AGENTS_SDK["every_setting"][0],
+    "input": AGENTS_SDK["tools"][1]["input"] + AGENTS_SDK["conversation_of_turns"][1]["input"],
+    "text": AGENTS_SDK["structured"][0]["text"],
+    "stream": True,
+}
+CHUNKS = chunked(ANSWER, [{**ALL, "tool_calls": [{"index": i, **call} for i, call in enumerate(CALLS)]}])
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_whatever_a_client_says_is_read_or_refused(data):
+    dialect, memory = OpenAIResponses(), ResponseMemory()
+    try:
+        request = memory.resolved(dialect.request(orjson.dumps(spoiled(data.draw, FULL))))
+    except CallRefusedError:
+        return
+    dialect.answer(request, ANSWER)
+    memory.remember(request, ANSWER)
+    writer = dialect.events(request)
+    assert events_in(b"".join([*map(writer.chunk, CHUNKS), writer.end(ANSWER)]))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_whatever_a_provider_says_is_read(data):
+    dialect = OpenAIResponses()
+    request = dialect.request(orjson.dumps(FULL))
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    native = orjson.loads(dialect.answer(request, ANSWER))
+    answer = dialect.chat_answer(spoiled(data.draw, {**native, "output": [*native["output"], search]}))
+    dialect.answer(request, answer)
+    dialect.events(request).end(answer)
+    reader = dialect.reader()
+    for event in spoiled(data.draw, events_in(streamed(FULL, ANSWER, CHUNKS))):
+        if isinstance(event, dict):
+            orjson.dumps(reader.event(str(event.get("type")), event))

@@ -118,6 +118,19 @@ def test_interleaved_arguments_of_parallel_calls_stay_apart():
     assert [item["arguments"] for item in events[-1]["response"]["output"]] == ['{"x":1}', '{"y":2}']
 
 
+def test_calls_without_an_index_and_names_in_pieces_are_understood():
+    calls = [function_call("call_1", "weather", '{"x":1}'), function_call("call_2", "weather", "{}")]
+    answer = canonical({"tool_calls": calls}, finish_reason="tool_calls")
+    deltas = [
+        call_delta(None, '{"x"', call_id="call_1", name="weath"),
+        call_delta(None, ":1}", name="er"),
+        call_delta(None, "{}", call_id="call_2", name="weather"),
+        call_delta(None, "", name="weather"),
+    ]
+    events = checked_events(streamed(STREAM, answer, chunked(answer, deltas)))
+    assert events[-1]["response"] == plain(STREAM, answer)
+
+
 def test_text_behind_a_call_is_a_message_of_its_own():
     answer = canonical({"content": "ab", "tool_calls": [function_call("call_1", "f", "{}")]})
     deltas = [{"content": "a"}, call_delta(0, "{}", call_id="call_1", name="f"), {"content": "b"}]

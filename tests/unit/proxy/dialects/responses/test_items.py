@@ -1,6 +1,6 @@
 import pytest
 
-from agl.proxy.dialects.responses.items import messages_from_items, reasoning_text
+from agl.proxy.dialects.responses.items import messages_from_items, reasoning_text, referenced_id
 from agl.proxy.refusal import CallRefusedError
 
 CALL = {
@@ -142,6 +142,18 @@ def test_what_a_chat_cannot_hold_is_refused_by_its_place(item, param):
     ]
 
 
-def test_references_are_left_to_whoever_knows_the_items():
-    items = [{"type": "item_reference", "id": "msg_1"}, {"id": "msg_2"}, said("ok")]
-    assert messages_from_items(None, items) == [{"role": "assistant", "content": "ok"}]
+@pytest.mark.parametrize("item", [{"type": "item_reference", "id": "msg_1"}, {"id": "msg_1"}])
+def test_a_reference_is_refused_for_whoever_knows_the_item_replaces_it(item):
+    assert referenced_id(item) == "msg_1"
+    with pytest.raises(CallRefusedError) as caught:
+        messages_from_items(None, [item])
+    assert (caught.value.code, caught.value.param) == ("item_not_found", "input[0]")
+    assert messages_from_items(None, [item, said("ok")], lenient=True) == [
+        {"role": "assistant", "content": "ok"}
+    ]
+
+
+def test_other_items_are_no_references():
+    assert [referenced_id(item) for item in (said("ok"), CALL, {"role": "user", "id": "x"}, "x", None)] == [
+        None
+    ] * 5

@@ -1,9 +1,21 @@
 import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from responses_exchange import HELLO, USAGE, assembled, canonical, chunked, events_in, function_call, streamed
+from responses_exchange import (
+    HELLO,
+    USAGE,
+    assembled,
+    canonical,
+    checked_events,
+    checked_response,
+    chunked,
+    events_in,
+    function_call,
+    streamed,
+)
 
 from agl.proxy.dialects.openai_responses import OpenAIResponses
+from agl.proxy.dialects.responses.answers import BESIDE
 from agl.proxy.dialects.responses.native import (
     ResponseReader,
     chat_answer_from_native,
@@ -85,9 +97,9 @@ def test_items_of_all_kinds_are_one_message():
     search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     custom = {"type": "custom_tool_call", "call_id": "call_2", "name": "patch", "input": "*** a"}
     refusal = {**MESSAGE, "content": [{"type": "refusal", "refusal": "No."}]}
-    choice = chat_answer_from_native(
-        {**NATIVE, "output": [REASONING, search, MESSAGE, CALL, custom, refusal]}
-    )["choices"][0]
+    output = [REASONING, search, MESSAGE, CALL, custom, refusal]
+    choice = chat_answer_from_native({**NATIVE, "output": output})["choices"][0]
+    assert choice["message"].pop(BESIDE) == {"output": output}
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"] == {
         "role": "assistant",
@@ -102,7 +114,8 @@ def test_items_of_all_kinds_are_one_message():
 
 
 def test_reasoning_that_is_spelled_out_is_taken_before_its_summary():
-    item = {**REASONING, "content": [{"type": "reasoning_text", "text": "Hm."}]}
+    part = {"type": "reasoning_text", "text": "Hm."}
+    item = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [part]}
     message = chat_answer_from_native({**NATIVE, "output": [item]})["choices"][0]["message"]
     assert message == {"role": "assistant", "content": None, "reasoning_content": "Hm."}
 
@@ -191,6 +204,50 @@ def test_an_event_without_a_name_is_known_by_its_type():
 def test_the_delta_of_a_whole_message_numbers_its_calls():
     call = function_call("call_1", "f", "{}")
     assert delta_of_message({"content": "x", "tool_calls": [call]})["tool_calls"] == [{"index": 0, **call}]
+
+
+def test_an_output_that_a_chat_cannot_say_is_repeated_from_the_record_as_it_was():
+    search = {
+        "type": "web_search_call",
+        "id": "ws_1",
+        "status": "completed",
+        "action": {"type": "search", "query": "é", "queries": ["é"]},
+    }
+    cited = {
+        "type": "url_citation",
+        "start_index": 0,
+        "end_index": 1,
+        "title": "t",
+        "url": "https://example.org",
+    }
+    said = {**MESSAGE, "content": [{**MESSAGE["content"][0], "annotations": [cited]}]}
+    declined = {**MESSAGE, "id": "msg_2", "content": [{"type": "refusal", "refusal": "No."}]}
+    output = [{**REASONING, "status": "completed"}, search, said, CALL, declined]
+    answer = chat_answer_from_native({**NATIVE, "output": output})
+    body = {**HELLO, "tools": [{"type": "web_search"}]}
+    worded = orjson.loads(OpenAIResponses().answer(OpenAIResponses().request(orjson.dumps(body)), answer))
+    assert checked_response(worded).output_text == " Hi "
+    assert (worded["id"], worded["output"]) == ("resp_abc", output)
+    events = checked_events(streamed({**body, "stream": True}, answer, []))
+    assert events[-1]["response"] == {**worded, "tools": body["tools"]}
+    assert [event["item"]["id"] for event in events if event["type"] == "response.output_item.done"] == [
+        item["id"] for item in output
+    ]
+    assert assembled(read(events))["message"]["content"] == " Hi "
+
+
+def test_what_a_chat_says_whole_is_kept_once():
+    plain = {**MESSAGE, "content": [{"type": "output_text", "text": " Hi ", "annotations": []}]}
+    for output in ([plain, CALL], [MESSAGE], []):
+        assert BESIDE not in chat_answer_from_native({**NATIVE, "output": output})["choices"][0]["message"]
+
+
+def test_a_stream_keeps_what_a_chat_cannot_say_beside():
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    text = {"type": "response.output_text.delta", "output_index": 1, "delta": " Hi ", "logprobs": []}
+    done = {"type": "response.completed", "response": {**NATIVE, "output": [search, MESSAGE]}}
+    kept = [chunk["choices"][0]["delta"].get(BESIDE) for chunk in read([text, done]) if chunk["choices"]]
+    assert [each for each in kept if each] == [{"output": [search, MESSAGE]}]
 
 
 TEXTS = st.text(

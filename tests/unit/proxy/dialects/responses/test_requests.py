@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from responses_exchange import HELLO, WEATHER
 
-from agl.proxy.dialects.responses.requests import chat_from_native, items_of
+from agl.proxy.dialects.responses.requests import client_request, items_of
 from agl.proxy.refusal import CallRefusedError
 
 DATA = Path(__file__).parents[4] / "data"
@@ -17,7 +17,9 @@ SEARCH = {"type": "web_search"}
 
 
 def chat(**fields):
-    return chat_from_native({**HELLO, **fields})
+    request = client_request({**HELLO, **fields})
+    assert request.native_only is None
+    return request.chat
 
 
 def test_a_text_is_the_user_s_message():
@@ -110,17 +112,28 @@ def test_the_effort_of_reasoning_is_passed_on():
     [
         ({"model": None}, "model"),
         ({"model": ""}, "model"),
-        ({"input": None}, "input"),
-        ({"input": []}, "input"),
         ({"input": 7}, "input"),
         ({"instructions": ["x"]}, "instructions"),
         ({"stream": "yes"}, "stream"),
+    ],
+)
+def test_what_no_upstream_could_answer_is_refused_by_name(fields, param):
+    with pytest.raises(CallRefusedError) as caught:
+        client_request({**HELLO, **fields})
+    assert (caught.value.status, caught.value.param) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": None}, "input"),
+        ({"input": []}, "input"),
         ({"n": 2}, "n"),
         ({"messages": []}, "messages"),
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
-        ({"previous_response_id": 7}, "previous_response_id"),
+        ({"input": [{"type": "web_search_call", "id": "ws_1"}]}, "input[0]"),
         ({"tools": {}}, "tools"),
         ({"tools": ["weather"]}, "tools[0]"),
         ({"tools": [WEATHER, SEARCH]}, "tools[1]"),
@@ -138,24 +151,62 @@ def test_the_effort_of_reasoning_is_passed_on():
         ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
     ],
 )
-def test_what_a_chat_completion_cannot_do_is_refused_by_name(fields, param):
-    with pytest.raises(CallRefusedError) as caught:
-        chat(**fields)
-    assert (caught.value.status, caught.value.param) == (400, param)
-    assert str(caught.value).startswith(param)
+def test_what_a_chat_completion_cannot_do_is_left_to_a_responses_provider(fields, param):
+    refusal = client_request({**HELLO, **fields}).native_only
+    assert refusal is not None
+    assert (refusal.status, refusal.param) == (400, param)
+    assert str(refusal).startswith(param)
 
 
 def test_a_built_in_tool_is_named_in_its_refusal():
-    with pytest.raises(CallRefusedError, match="'web_search'"):
-        chat(tools=[SEARCH])
+    assert "'web_search'" in str(client_request({**HELLO, "tools": [SEARCH]}).native_only)
 
 
 def test_the_record_of_a_call_for_a_responses_provider_has_what_a_chat_can_hold():
-    native = {**HELLO, "tools": [SEARCH, WEATHER], "tool_choice": {"type": "web_search"}, "odd": 1}
-    kept = chat_from_native({**native, "background": True, "temperature": 0.5}, lenient=True)
-    assert kept == {**chat(), "temperature": 0.5, "tools": [CHAT_WEATHER]}
-    kept = chat_from_native({**native, "prompt": {"id": "p"}, "input": None}, lenient=True)
-    assert kept == {"model": "policy", "messages": [], "tools": [CHAT_WEATHER]}
+    native = {
+        **HELLO,
+        "tools": [SEARCH, WEATHER],
+        "tool_choice": {"type": "web_search"},
+        "odd": 1,
+        "stream": True,
+    }
+    request = client_request({**native, "background": True, "temperature": 0.5})
+    assert request.chat == {**chat(), "temperature": 0.5, "tools": [CHAT_WEATHER]}
+    assert request.native == {**native, "background": True, "temperature": 0.5}
+    assert request.stream
+    request = client_request({**native, "prompt": {"id": "p"}, "input": None})
+    assert request.chat == {"model": "policy", "messages": [], "tools": [CHAT_WEATHER]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_not_found"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "item_not_found"),
+    ],
+)
+def test_what_refers_to_earlier_responses_is_not_for_a_chat_before_it_is_resolved(fields, code):
+    refusal = client_request({**HELLO, **fields}).native_only
+    assert refusal is not None
+    assert (refusal.status, refusal.code) == (400, code)
+
+
+def test_resolved_items_take_the_place_of_the_references():
+    native = {**HELLO, "instructions": "Be brief.", "previous_response_id": "resp_1"}
+    items = [
+        {"role": "user", "content": "first"},
+        {"role": "assistant", "content": "answer"},
+        *items_of(native),
+    ]
+    request = client_request(native, items=items)
+    assert request.native_only is None
+    assert request.native == native
+    assert [message["content"] for message in request.chat["messages"]] == [
+        "Be brief.",
+        "first",
+        "answer",
+        "hello",
+    ]
 
 
 def test_items_are_the_input_as_a_list():
@@ -167,13 +218,13 @@ def test_items_are_the_input_as_a_list():
 @pytest.mark.parametrize("run", AGENTS_SDK)
 def test_every_request_of_the_agents_sdk_is_understood(run):
     for native in AGENTS_SDK[run]:
-        asked = chat_from_native(native)
+        asked = client_request({**native, "previous_response_id": None}).chat
         assert asked["messages"][0] == {"role": "system", "content": native["instructions"]}
         assert len(asked.get("tools", [])) == len(native["tools"])
 
 
 def test_the_agents_sdk_s_second_request_holds_the_first_answer_as_the_model_gave_it():
-    first, second = map(chat_from_native, AGENTS_SDK["tools"])
+    first, second = (client_request(native).chat for native in AGENTS_SDK["tools"])
     assert second["messages"][: len(first["messages"])] == first["messages"]
     assert second["messages"][len(first["messages"]) :] == [
         {
