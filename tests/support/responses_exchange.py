@@ -62,9 +62,10 @@ def canonical(
     message: Mapping[str, Any], *, finish_reason: str = "stop", logprobs: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
     """Return a whole canonical answer."""
+    silence = None if message.get("tool_calls") or message.get("refusal") else ""
     choice = {
         "index": 0,
-        "message": {"role": "assistant", "content": None, **message},
+        "message": {"role": "assistant", "content": silence, **message},
         "logprobs": {"content": list(logprobs)} if logprobs else None,
         "finish_reason": finish_reason,
     }

@@ -37,7 +37,7 @@ from agl.proxy.dialects.responses.answers import (
 from agl.proxy.dialects.responses.native import delta_of_message
 from agl.proxy.dialects.responses.nodes import object_of, objects_of, text_of
 from agl.proxy.dialects.responses.requests import asks_for_logprobs
-from agl.proxy.refusal import error_body
+from agl.proxy.refusal import error_object
 
 _PartKind = Literal["output_text", "refusal", "reasoning_text"]
 _EVENT_OF_PART = {
@@ -340,4 +340,4 @@ class ResponseEvents:
 def _worded_error(message: str, *, status: int, code: str, body: object = None) -> dict[str, Any]:
     """Return OpenAI's error object; the upstream's own where it gave one."""
     own = object_of(object_of(body).get("error"))
-    return {**orjson.loads(error_body(message, status=status, code=code))["error"], **own}
+    return {**error_object(message, status=status, code=code)["error"], **own}

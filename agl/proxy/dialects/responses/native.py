@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from agl.errors import InferenceError
 from agl.proxy.dialects.base import ClientRequest
 from agl.proxy.dialects.responses.answers import BESIDE, output_items
 from agl.proxy.dialects.responses.items import reasoning_text
 from agl.proxy.dialects.responses.nodes import number_of, object_of, objects_of, text_of
+from agl.proxy.refusal import error_object
 
 _FINISH_OF_REASON = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _LIFECYCLE = ("response.created", "response.queued", "response.in_progress")
 _TERMINAL = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
+_FAILED = ("failed", "cancelled")
+_STATUS_OF_CODE = {"server_error": 502, "vector_store_timeout": 504, "rate_limit_exceeded": 429}
+"""All other codes of a Response's error say that the request is at fault."""
 _ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 
@@ -26,7 +31,13 @@ _WHOLE = ClientRequest(
 
 
 def chat_answer_from_native(native: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a Response as a ``chat.completion``."""
+    """Return a Response as a ``chat.completion``.
+
+    Raises:
+        InferenceError: the Response has failed; it holds the provider's error.
+    """
+    if native.get("status") in _FAILED:
+        raise provider_error(object_of(native.get("error")))
     message, logprobs = _message(native)
     choice: dict[str, Any] = {
         "index": 0,
@@ -65,6 +76,16 @@ def chat_usage(given: object) -> dict[str, Any] | None:
     }
 
 
+def provider_error(error: Mapping[str, Any]) -> InferenceError:
+    """Return the failure that a Response or an event of its stream tells of, with OpenAI's error body."""
+    code = text_of(error.get("code")) or "server_error"
+    message = text_of(error.get("message")) or "the provider failed and did not say why"
+    status = _STATUS_OF_CODE.get(code, 400)
+    named = {name: error[name] for name in ("type", "param") if isinstance(error.get(name), str)}
+    body = error_object(message, status=status, code=code)
+    return InferenceError(message, status=status, body={"error": {**body["error"], **named}})
+
+
 def delta_of_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """Return the delta of a stream that says the whole message at once."""
     delta = dict(message)
@@ -86,14 +107,18 @@ class ResponseReader:
         self._said = False
 
     def event(self, event: str, data: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the canonical chunks of one event."""
+        """Return the canonical chunks of one event.
+
+        Raises:
+            InferenceError: it tells of the provider's failure.
+        """
         kind = event or str(data.get("type"))
         if kind in _LIFECYCLE:
             return self._begin(object_of(data.get("response")))
         if kind in _TERMINAL:
             return self._end(object_of(data.get("response")))
         if kind == "error":
-            return [self._chunk({}, finish_reason="error")]
+            raise provider_error(object_of(data.get("error")) or {**data, "type": None})
         delta = self._delta(kind, data)
         if not delta:
             return []
@@ -214,7 +239,8 @@ def _message(native: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, 
     refusals = [text_of(part.get("refusal")) for part in parts if part.get("type") == "refusal"]
     reasonings = [reasoning_text(item) or _summary(item) for item in items if item.get("type") == "reasoning"]
     calls = [_tool_call(item) for item in items if text_of(item.get("type")) in _ARGUMENTS]
-    content = "".join(text_of(part.get("text")) for part in texts) if texts else None
+    text = "".join(text_of(part.get("text")) for part in texts)
+    content = text if text or not (calls or refusals) else None  # as streams are put together
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if refusals:
         message["refusal"] = "".join(refusals)
@@ -259,8 +285,6 @@ def _logprob(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _finish_reason(native: Mapping[str, Any], *, has_calls: bool) -> str:
     status = native.get("status")
-    if status in ("failed", "cancelled"):
-        return "error"
     if status == "incomplete":
         return _FINISH_OF_REASON.get(str(object_of(native.get("incomplete_details")).get("reason")), "length")
     return "tool_calls" if has_calls else "stop"

@@ -1,4 +1,5 @@
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from responses_exchange import (
@@ -14,6 +15,7 @@ from responses_exchange import (
     streamed,
 )
 
+from agl.errors import InferenceError
 from agl.proxy.dialects.openai_responses import OpenAIResponses
 from agl.proxy.dialects.responses.answers import BESIDE
 from agl.proxy.dialects.responses.native import (
@@ -22,6 +24,7 @@ from agl.proxy.dialects.responses.native import (
     chat_usage,
     delta_of_message,
 )
+from agl.proxy.streams import StreamedAnswer
 
 MESSAGE = {
     "type": "message",
@@ -117,7 +120,7 @@ def test_reasoning_that_is_spelled_out_is_taken_before_its_summary():
     part = {"type": "reasoning_text", "text": "Hm."}
     item = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [part]}
     message = chat_answer_from_native({**NATIVE, "output": [item]})["choices"][0]["message"]
-    assert message == {"role": "assistant", "content": None, "reasoning_content": "Hm."}
+    assert message == {"role": "assistant", "content": "", "reasoning_content": "Hm."}
 
 
 def test_the_finish_reason_is_that_of_the_status():
@@ -126,7 +129,6 @@ def test_the_finish_reason_is_that_of_the_status():
 
     assert reason(status="incomplete", incomplete_details={"reason": "max_output_tokens"}) == "length"
     assert reason(status="incomplete", incomplete_details={"reason": "content_filter"}) == "content_filter"
-    assert reason(status="failed", error={"code": "server_error", "message": "x"}, output=[]) == "error"
     assert reason(output=[CALL]) == "tool_calls"
 
 
@@ -182,10 +184,34 @@ def test_the_input_of_a_custom_tool_is_read():
     assert call == {"id": "call_1", "type": "custom", "custom": {"name": "patch", "input": "*** a"}}
 
 
-def test_a_failure_is_a_finish_reason():
-    failed = {**NATIVE, "status": "failed", "output": [], "error": {"code": "server_error", "message": "x"}}
-    assert assembled(read([{"type": "response.failed", "response": failed}]))["finish_reason"] == "error"
-    assert assembled(read([{"type": "error", "message": "x"}]))["finish_reason"] == "error"
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("server_error", 502), ("rate_limit_exceeded", 429), ("invalid_prompt", 400), (None, 502)],
+)
+def test_a_failed_response_is_the_provider_s_error(code, status):
+    failed = {**NATIVE, "status": "failed", "output": [], "error": {"code": code, "message": "it broke"}}
+    with pytest.raises(InferenceError, match="it broke") as caught:
+        chat_answer_from_native(failed)
+    with pytest.raises(InferenceError) as caught_in_stream:
+        read([{"type": "response.failed", "response": failed}])
+    assert caught.value.status == caught_in_stream.value.status == status
+    assert caught.value.body == caught_in_stream.value.body
+    assert caught.value.body["error"]["code"] == (code or "server_error")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_error_event_is_the_provider_s_error(nested):
+    error = {"code": "rate_limit_exceeded", "message": "slow down", "param": "model"}
+    event = {
+        "type": "error",
+        "sequence_number": 3,
+        **({"error": {**error, "type": "requests"}} if nested else error),
+    }
+    with pytest.raises(InferenceError, match="slow down") as caught:
+        read([event])
+    assert caught.value.status == 429
+    assert caught.value.body["error"]["param"] == "model"
+    assert caught.value.body["error"]["type"] == ("requests" if nested else "invalid_request_error")
 
 
 def test_unknown_and_malformed_events_are_passed_over():
@@ -280,6 +306,8 @@ def test_an_answer_survives_the_way_there_and_back(message, finish_reason):
         == USAGE["prompt_tokens_details"]["cached_tokens"]
     )
     chunks = chunked(answer, [delta_of_message(message)])
-    again = assembled(read(events_in(streamed({**HELLO, "stream": True}, answer, chunks))))
-    assert again["message"] == answer["choices"][0]["message"]
-    assert (again["finish_reason"], again["usage"]) == (answer["choices"][0]["finish_reason"], back["usage"])
+    events = events_in(streamed({**HELLO, "stream": True}, answer, chunks))
+    received = StreamedAnswer()
+    for chunk in read(events):
+        received.add(chunk)
+    assert received.answer() == back
