@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, MutableMapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 
 from agl.errors import StoreError
@@ -23,6 +24,7 @@ from agl.store.server import records, rollouts, spans, traces
 from agl.store.server.access import Gate, scope_message
 from agl.store.server.answers import compressed, encoded, refusal, send_answer, send_chunks
 from agl.store.server.bodies import BodyMemory, BodyReader, Hold, decoded, media_type_of, parameters_from
+from agl.store.server.docs_page import POLICY, docs_page
 from agl.store.server.metrics import RequestTimes, ServerMetrics
 from agl.store.server.openapi import document
 from agl.store.server.operation import JSON, Answer, Call, Headers, Operation, Send
@@ -59,10 +61,12 @@ class StoreApp(FastAPI):
             title="agl store",
             summary="The queue and the record of agl",
             version="1",
+            docs_url=None,  # FastAPI's own page loads its scripts from another host
             redoc_url=None,
             telemetry={"tracing": False, "metrics": False},
             exception_handlers={HTTPException: _http_error},
         )
+        self.add_api_route("/docs", self._docs, include_in_schema=False)
         self.polls = polls
         self._store = store
         self._operations = operations
@@ -80,6 +84,9 @@ class StoreApp(FastAPI):
         if self.openapi_schema is None:
             self.openapi_schema = document(super().openapi(), self._operations)
         return self.openapi_schema
+
+    async def _docs(self) -> HTMLResponse:
+        return HTMLResponse(docs_page(self.openapi()), headers={"content-security-policy": POLICY})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
