@@ -15,6 +15,8 @@ from agl.proxy.refusal import CallRefusedError
 from agl.proxy.upstream import CallContext, RoutedUpstream, Upstream
 from agl.types import NamedResources, ProxyLLM
 
+_UNKNOWN = "1970-01-01T00:00:00Z"  # Anthropic's word for a release date that is not known
+
 
 @runtime_checkable
 class TokenCounter(Protocol):
@@ -46,7 +48,7 @@ def openai_models(names: Iterable[str]) -> bytes:
 def anthropic_models(names: Iterable[str]) -> bytes:
     """Return Anthropic's list of models."""
     models = [
-        {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+        {"type": "model", "id": name, "display_name": name, "created_at": _UNKNOWN, "lifecycle": "active"}
         for name in names
     ]
     ids = [model["id"] for model in models]

@@ -149,6 +149,8 @@ class Reply:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     content: bytes = b""
+    complete: bool = False
+    """The response's end was sent."""
 
     @property
     def json(self) -> Any:
@@ -156,11 +158,14 @@ class Reply:
 
 
 class AsgiClient:
-    """Sends one request to an ASGI app; ``leave`` closes the connection."""
+    """Sends one request to an ASGI app; ``leave`` closes the connection, and it reads while ``reading`` is set."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
         self.left = asyncio.Event()
+        self.reply = Reply()
+        self.reading = asyncio.Event()
+        self.reading.set()
 
     async def request(
         self,
@@ -169,7 +174,7 @@ class AsgiClient:
         body: bytes | list[bytes] = b"",
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        reply = Reply()
+        reply = self.reply
         parts = [body] if isinstance(body, bytes) else list(body)
 
         async def receive() -> dict[str, Any]:
@@ -180,11 +185,15 @@ class AsgiClient:
             return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
+            await self.reading.wait()
+            if self.left.is_set():
+                return
             if message["type"] == "http.response.start":
                 reply.status = message["status"]
                 reply.headers = {name.decode(): value.decode() for name, value in message["headers"]}
             else:
                 reply.content += message["body"]
+                reply.complete = not message.get("more_body", False)
 
         raw = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
         scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "headers": raw}
@@ -197,6 +206,7 @@ class AsgiClient:
 
     def leave(self) -> None:
         self.left.set()
+        self.reading.set()
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def test_ids_and_logprobs_that_were_asked_for_are_on_their_chunks(answer_of):
     assert said[0]["prompt_token_ids"] == [7, 8, 9]
     assert all("prompt_token_ids" not in chunk for chunk in said[1:])
     choices = [chunk["choices"][0] for chunk in said]
-    assert sum((choice["token_ids"] for choice in choices), []) == [10, 2]
+    assert [choice["token_ids"] for choice in choices] == [[10], [2]]
     assert [choice["logprobs"]["content"][0]["logprob"] for choice in choices] == [-0.5, -0.25]
 
 
