@@ -12,11 +12,15 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import orjson
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from agl.errors import InferenceError, StoreError, StoreUnavailableError
+from agl.proxy.accounts import accounts_answer
+from agl.proxy.admission import Admission
 from agl.proxy.attempts import AttemptDirectory
+from agl.proxy.budgets import Budgets
+from agl.proxy.cache import CacheMode
 from agl.proxy.calls import AskedCall, Calls
-from agl.proxy.canonical import upstream_chat
 from agl.proxy.dialects.anthropic_messages import AnthropicMessages
 from agl.proxy.dialects.base import Dialect
 from agl.proxy.dialects.openai_chat import check_common, object_from_body
@@ -30,10 +34,11 @@ from agl.proxy.exchange import (
     Send,
 )
 from agl.proxy.keys import AttemptKeys
+from agl.proxy.prices import Prices
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.repeats import Outcome, identity_of
 from agl.proxy.routes import Address, Route, address_from_path, dialect_of_client, is_anthropic
-from agl.proxy.side_calls import anthropic_models, model_names, num_prompt_tokens, openai_models
+from agl.proxy.side_calls import anthropic_models, model_names, openai_models
 from agl.proxy.upstream import CallContext, RoutedUpstream, Upstream
 from agl.store.base import LightningStore
 
@@ -54,6 +59,9 @@ class ProxyApp:
         needs_key: refuse requests without one.
         max_body_bytes: the largest request body.
         upstream_timeout_seconds: the longest a call may take.
+        budgets: the limits; None is none.
+        prices: of models; None is litellm's, where it is installed.
+        cache: which requests are answered from the record of an equal one; None is none.
         now_ns: the wall clock.
         monotonic: the clock of what is remembered.
     """
@@ -67,6 +75,9 @@ class ProxyApp:
         needs_key: bool,
         max_body_bytes: int,
         upstream_timeout_seconds: float,
+        budgets: Budgets | None = None,
+        prices: Prices | None = None,
+        cache: CacheMode | None = None,
         now_ns: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -75,10 +86,14 @@ class ProxyApp:
         self._max_body_bytes = max_body_bytes
         self._upstream_timeout_seconds = upstream_timeout_seconds
         self._attempts = AttemptDirectory(store, monotonic=monotonic)
+        self._admission = Admission(
+            store, budgets=budgets or Budgets(), prices=prices or Prices(), cache=cache, now_ns=now_ns
+        )
         self._calls = Calls(
             store,
             upstream,
             attempts=self._attempts,
+            admission=self._admission,
             upstream_timeout_seconds=upstream_timeout_seconds,
             now_ns=now_ns,
         )
@@ -120,6 +135,9 @@ class ProxyApp:
         if exchange.path == "/health":
             await exchange.answer(200, orjson.dumps({"status": "stopping" if self._closing else "ok"}))
             return
+        if exchange.path in ("/accounts", "/metrics"):
+            await self._tell(exchange)
+            return
         address, route = address_from_path(exchange.method, exchange.raw_path)
         exchange.dialect = route.dialect
         self._keys.check(exchange.headers, address.rollout_id, address.attempt_id)
@@ -133,6 +151,20 @@ class ProxyApp:
             await self._count_tokens(exchange, address, body)
         else:
             await self._call(exchange, address, route, body)
+
+    async def _tell(self, exchange: Exchange) -> None:
+        """Tell whoever has the proxy's own secret what calls took."""
+        self._keys.check_secret(exchange.headers)
+        if exchange.method != "GET":
+            message = f"{exchange.method} is not served here; use GET"
+            raise CallRefusedError(message, status=405, code="method_not_allowed")
+        if exchange.path == "/metrics":
+            await exchange.answer(
+                200, self._admission.metrics.text(), content_type=CONTENT_TYPE_LATEST.encode()
+            )
+            return
+        told = await accounts_answer(self._admission.accounts, exchange.parameters())
+        await exchange.answer(200, orjson.dumps(told))
 
     async def _call(self, exchange: Exchange, address: Address, route: Route, body: bytes) -> None:
         """Perform a call, or find the one that it repeats, and answer."""
@@ -182,10 +214,7 @@ class ProxyApp:
     async def _count_tokens(self, exchange: Exchange, address: Address, body: bytes) -> None:
         dialect = AnthropicMessages()
         request = dialect.count_request(body)
-        await self._attempts.resources_for_call(address.rollout_id, address.attempt_id)
-        async with asyncio.timeout(self._upstream_timeout_seconds):
-            asked = upstream_chat(request.chat, {})
-            count = await num_prompt_tokens(self._upstream, asked, self._context(address))
+        count = await self._calls.num_prompt_tokens(address, request, self._context(address))
         await exchange.answer(200, dialect.count_answer(count))
 
     def _context(self, address: Address) -> CallContext:

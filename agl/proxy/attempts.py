@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
 from agl.errors import NotFoundError
+from agl.proxy.admission import Caller
 from agl.proxy.dialects.base import Memory
 from agl.proxy.refusal import CallRefusedError
 from agl.store.base import LightningStore
@@ -40,6 +41,9 @@ class _Seat:
     seed: int | None = None
     """Of the rollout's sampling, where whoever enqueued it gave one."""
     mode: str | None = None
+    run_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of the rollout."""
     num_calls: int = 0
 
 
@@ -93,6 +97,19 @@ class AttemptDirectory:
         seat = self._seats.get((rollout_id, attempt_id))
         return seat.mode if seat is not None else None
 
+    def caller(self, rollout_id: str, attempt_id: str, agent: str | None) -> Caller:
+        """Return whose calls an attempt's are, as far as it was looked up and not forgotten since."""
+        seat = self._seats.get((rollout_id, attempt_id))
+        if seat is None:
+            return Caller(rollout_id=rollout_id, attempt_id=attempt_id, agent=agent)
+        return Caller(
+            rollout_id=rollout_id,
+            attempt_id=attempt_id,
+            agent=agent,
+            run_id=seat.run_id,
+            metadata=seat.metadata,
+        )
+
     def memory_of(self, rollout_id: str, attempt_id: str, new: Callable[[], Memory]) -> Memory:
         """Return what a dialect remembers of the attempt; a ``new`` one the first time, and after it was forgotten."""
         memory = self._memories.pop((rollout_id, attempt_id), None) or new()
@@ -110,7 +127,15 @@ class AttemptDirectory:
         ended = await self._end_of(rollout_id, attempt_id, latest)
         resources = None if ended else await self._resources_of(rollout)
         seed = rollout.metadata.get("seed")
-        return _Seat(resources, now, ended, seed if isinstance(seed, int) else None, rollout.mode)
+        return _Seat(
+            resources,
+            now,
+            ended,
+            seed if isinstance(seed, int) else None,
+            rollout.mode,
+            rollout.run_id,
+            rollout.metadata,
+        )
 
     async def _end_of(self, rollout_id: str, attempt_id: str, latest: Attempt | None) -> str | None:
         """Why the attempt may not call, None while it may."""
@@ -137,21 +162,21 @@ class AttemptDirectory:
 
 
 def llm_of_call(
-    resources: NamedResources | None, model: str, *, routed: Collection[str] = ()
+    resources: NamedResources | None, model: str, *, routed_to: str | None = None
 ) -> LLM | ProxyLLM | None:
-    """Return the resource whose sampling and model are forced on a call.
+    """Return the resource whose sampling is forced on a call, and its model where the call is not routed.
 
-    That is the ProxyLLM whose model the call names (``llm`` before others), else the resource named ``llm``; nothing is
-    forced on a call that names another of the ``routed`` models.
+    That is the ProxyLLM whose model the call names (``llm`` before others), else the resource named ``llm``. A call
+    that is ``routed_to`` an endpoint's model is forced by nothing but a ProxyLLM of that model.
     """
     if resources is None:
         return None
     default = resources.resources.get("llm")
     named = [default, *resources.resources.values()]
     for resource in named:
-        if isinstance(resource, ProxyLLM) and resource.model == model:
+        if isinstance(resource, ProxyLLM) and resource.model == (routed_to or model):
             return resource
-    if model in routed:
+    if routed_to is not None:
         return None
     return default if isinstance(default, LLM | ProxyLLM) else None
 

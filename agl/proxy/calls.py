@@ -12,6 +12,7 @@ from typing import Any, cast
 import orjson
 
 from agl.errors import InferenceError, StoreError
+from agl.proxy.admission import Admission, Caller, Passage
 from agl.proxy.attempts import AttemptDirectory, llm_of_call, sampling_of
 from agl.proxy.canonical import checked_answer, upstream_chat
 from agl.proxy.dialects.base import ClientRequest, Dialect, Memory
@@ -20,12 +21,12 @@ from agl.proxy.record import Call, Ended, answered_span, embeddings_span, failed
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.repeats import CallIdentity, Outcome, RecentCall, RecentCalls
 from agl.proxy.routes import Address, Route
-from agl.proxy.side_calls import embedded
+from agl.proxy.side_calls import embedded, num_prompt_tokens
 from agl.proxy.streams import StreamedAnswer
 from agl.proxy.upstream import NATIVE, CallContext, RoutedUpstream, Upstream
 from agl.proxy.writer import SpanWriter
 from agl.store.base import LightningStore
-from agl.types import ProxyLLM, Span
+from agl.types import LLM, NamedResources, ProxyLLM, Span
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,9 @@ class _Dispatched:
     call: Call
     context: CallContext | None
     received: StreamedAnswer
+    caller: Caller
+    passage: Passage | None = None
+    """None until it is admitted."""
     first_chunk_ns: int | None = None
 
 
@@ -82,9 +86,11 @@ class Calls:
         upstream: Upstream | RoutedUpstream,
         *,
         attempts: AttemptDirectory,
+        admission: Admission,
         upstream_timeout_seconds: float,
         now_ns: Callable[[], int],
     ) -> None:
+        self._admission = admission
         self._upstream = upstream
         self._routed = upstream if isinstance(upstream, RoutedUpstream) else None
         self._upstream_timeout_seconds = upstream_timeout_seconds
@@ -134,6 +140,12 @@ class Calls:
             message = "cancelled before the answer was whole: the client left or the proxy stopped"
             await self.record(self._failure(sent, "cancelled", message, status=499))
             raise
+        except CallRefusedError as refusal:
+            await self.record(self._failure(sent, refusal.code, str(refusal), status=refusal.status))
+            raise
+        finally:
+            if sent.passage is not None:
+                sent.passage.close()
         recent.sampled = True
         await self.record(outcome)
         return outcome
@@ -149,9 +161,7 @@ class Calls:
             request = memory.resolved(request)
         if request.native_only is not None and self._routed is None:
             raise request.native_only
-        routed = () if self._routed is None else self._routed.models
-        llm = llm_of_call(resources, request.chat["model"], routed=routed)
-        forced = dict(sampling_of(llm)) if llm is None else {**sampling_of(llm), "model": llm.model}
+        llm, forced = self._forced(address, request.chat["model"], resources)
         seed = self._attempts.seed_of_next_call(*ids)
         chat = request.chat
         if seed is not None and chat.get("seed") is None:
@@ -171,8 +181,27 @@ class Calls:
         )
         context = None if self._routed is None else self._context(asked, request, forced)
         return _Dispatched(
-            asked=asked, request=request, memory=memory, call=call, context=context, received=StreamedAnswer()
+            asked=asked,
+            request=request,
+            memory=memory,
+            call=call,
+            context=context,
+            received=StreamedAnswer(),
+            caller=self._attempts.caller(*ids, address.agent),
         )
+
+    def _forced(
+        self, address: Address, model: str, resources: NamedResources | None
+    ) -> tuple[LLM | ProxyLLM | None, dict[str, Any]]:
+        """The resource that a call uses, and the request parameters that are forced on it."""
+        routed_to = None
+        if self._routed is not None:
+            mode = self._attempts.mode_of(address.rollout_id, address.attempt_id)
+            routed_to = self._routed.model_of_call(model, agent=address.agent, mode=mode)
+        llm = llm_of_call(resources, model, routed_to=routed_to)
+        forced = dict(sampling_of(llm))
+        target = routed_to or (llm.model if llm is not None else None)
+        return llm, forced if target is None else forced | {"model": target}
 
     def _context(self, asked: AskedCall, request: ClientRequest, forced: Mapping[str, Any]) -> CallContext:
         address = asked.address
@@ -188,6 +217,18 @@ class Calls:
             forced=forced,
             headers=asked.headers,
         )
+
+    async def num_prompt_tokens(self, address: Address, request: ClientRequest, context: CallContext) -> int:
+        """Count the tokens of the prompt that a call would have.
+
+        Raises:
+            InferenceError: the upstream's refusal.
+            CallRefusedError: the attempt may not call.
+        """
+        resources = await self._attempts.resources_for_call(address.rollout_id, address.attempt_id)
+        _, forced = self._forced(address, request.chat["model"], resources)
+        async with asyncio.timeout(self._upstream_timeout_seconds):
+            return await num_prompt_tokens(self._upstream, request.chat | forced, context)
 
     async def embedded(self, address: Address, body: dict[str, Any], context: CallContext) -> bytes:
         """Answer a request for embeddings and record it.
@@ -216,9 +257,10 @@ class Calls:
         address = sent.call.address
         try:
             async with asyncio.timeout(self._upstream_timeout_seconds):
+                sent.passage = await self._admission.admit(sent.caller, sent.call, sent.request.chat)
                 answer = await (self._streamed(recent, sent) if sent.request.stream else self._plain(sent))
             return self._answered(sent, answer)
-        except CallRefusedError:
+        except (CallRefusedError, StoreError):
             raise
         except InferenceError as error:
             return self._refused_upstream(sent, error)
@@ -231,15 +273,15 @@ class Calls:
             return self._failure(sent, type(error).__name__, message, status=500)
 
     async def _plain(self, sent: _Dispatched) -> dict[str, Any]:
-        request = sent.call.request
-        if self._routed is None:
-            return checked_answer(await self._upstream.complete_chat(request))
+        request, recorded = sent.call.request, sent.passage and sent.passage.recorded
+        if recorded or self._routed is None:
+            return checked_answer(await (recorded or self._upstream).complete_chat(request))
         return checked_answer(await self._routed.complete_chat(request, context=sent.context))
 
     def _chunks(self, sent: _Dispatched) -> AsyncGenerator[dict[str, Any]]:
-        request = sent.call.request
-        if self._routed is None:
-            return self._upstream.stream_chat(request)
+        request, recorded = sent.call.request, sent.passage and sent.passage.recorded
+        if recorded or self._routed is None:
+            return (recorded or self._upstream).stream_chat(request)
         return self._routed.stream_chat(request, context=sent.context)
 
     async def _streamed(self, recent: RecentCall, sent: _Dispatched) -> dict[str, Any]:
@@ -265,6 +307,7 @@ class Calls:
     def _answered(self, sent: _Dispatched, answer: dict[str, Any]) -> Outcome:
         dialect, delivery = sent.asked.dialect, sent.asked.delivery
         span = answered_span(sent.call, answer, self._ended(sent))
+        span = self._admission.settled(sent.caller, sent.passage, span, answer)
         native = answer.pop(NATIVE, None)
         if sent.memory is not None:
             sent.memory.remember(sent.request, answer)
@@ -293,6 +336,7 @@ class Calls:
         span = failed_span(
             sent.call, self._ended(sent), error_type=error_type, description=message, received=received
         )
+        span = self._admission.settled(sent.caller, sent.passage, span, received)
         told = cast("Mapping[str, object]", body) if isinstance(body, Mapping) else None
         if sent.asked.delivery is not None:
             sent.asked.delivery.fail(message, status=status, code=error_type, body=told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
+from urllib.parse import parse_qsl
 
 from agl.proxy.dialects.base import Dialect, EventWriter
 from agl.proxy.refusal import CallRefusedError
@@ -47,6 +48,10 @@ class Exchange:
     def raw_path(self) -> bytes:
         """The path, not percent-decoded."""
         return self._scope.get("raw_path") or self.path.encode()
+
+    def parameters(self) -> dict[str, str]:
+        """Return the URL's parameters."""
+        return dict(parse_qsl(self._scope.get("query_string", b"").decode("latin-1")))
 
     def header(self, name: bytes) -> str | None:
         """Return a header's value, None where it is missing or empty."""

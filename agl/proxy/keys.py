@@ -28,6 +28,17 @@ class AttemptKeys:
         self._secret = secret
         self._required = required
 
+    def check_secret(self, headers: Mapping[bytes, bytes]) -> None:
+        """Let the request pass if it comes from whoever runs the proxy.
+
+        Raises:
+            CallRefusedError: 401 without the secret, where one is required.
+        """
+        shown = _presented(headers)
+        if self._required and not any(hmac.compare_digest(key, self._secret.encode()) for key in shown):
+            message = "this needs the proxy's own token: send it as 'Authorization: Bearer <token>'"
+            raise CallRefusedError(message, status=401, code="invalid_api_key")
+
     def check(self, headers: Mapping[bytes, bytes], rollout_id: str, attempt_id: str) -> None:
         """Let the request pass if it may call as this attempt.
 

@@ -7,7 +7,7 @@ import contextlib
 import ipaddress
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -15,6 +15,9 @@ import uvicorn
 
 from agl.errors import ConfigError
 from agl.proxy.app import ProxyApp
+from agl.proxy.budgets import Budgets
+from agl.proxy.cache import CacheMode, check_mode
+from agl.proxy.prices import Prices
 from agl.proxy.upstream import RoutedUpstream, Upstream
 from agl.store.base import LightningStore
 from agl.types.resource import NO_KEY
@@ -49,6 +52,11 @@ class LLMProxy:
             share it. None makes one up and lets requests in without a key.
         max_body_bytes: the largest request body.
         upstream_timeout_seconds: the longest wait for the model's answer.
+        budgets: hard limits of rollouts and runs; None is none.
+        prices: of models, in USD per million tokens: ``{"my-model": {"input": 0.5, "output": 1.5}}``; they come before
+            litellm's.
+        cache: answer a request from the record of an equal one: ``repeatable`` where the answer does not depend on
+            chance (temperature 0, or a seed), ``all`` always; None never.
     """
 
     def __init__(
@@ -59,6 +67,9 @@ class LLMProxy:
         token: str | None = None,
         max_body_bytes: int = 33554432,
         upstream_timeout_seconds: float = 600.0,
+        budgets: Budgets | None = None,
+        prices: Mapping[str, Mapping[str, float]] | None = None,
+        cache: CacheMode | None = None,
     ) -> None:
         require_token(token, "proxy.token")
         if not _is_loopback(host) and token is None:
@@ -76,6 +87,10 @@ class LLMProxy:
         self.token = token
         self.max_body_bytes = max_body_bytes
         self.upstream_timeout_seconds = upstream_timeout_seconds
+        self.budgets = budgets or Budgets()
+        self.prices = Prices(prices)
+        check_mode(cache)
+        self.cache: CacheMode | None = cache
 
     @asynccontextmanager
     async def serving(
@@ -88,6 +103,9 @@ class LLMProxy:
         Raises:
             ConfigError: the address cannot be listened on.
         """
+        await asyncio.to_thread(
+            self.prices.price_of, upstream.model
+        )  # reads litellm's map, before the first call
         secret = self.token or secrets.token_urlsafe()
         app = ProxyApp(
             store,
@@ -96,6 +114,9 @@ class LLMProxy:
             needs_key=self.token is not None,
             max_body_bytes=self.max_body_bytes,
             upstream_timeout_seconds=self.upstream_timeout_seconds,
+            budgets=self.budgets,
+            prices=self.prices,
+            cache=self.cache,
         )
         with _listening(self.host, self.port) as listener:
             config = _uvicorn_config(app, is_local=_is_loopback(self.host))

@@ -1,8 +1,5 @@
-import inspect
-from pathlib import Path
 
 import pytest
-import yaml
 
 from agl.errors import ConfigError
 from agl.proxy.server import LLMProxy, ProxyServer
@@ -41,10 +38,3 @@ def test_a_wrong_setting_is_named(setting, value):
 def test_the_token_is_not_in_the_repr():
     assert "t0ken" not in repr(ProxyServer(url="http://127.0.0.1:1", api_key="t0ken"))
     assert "t0ken" not in repr(LLMProxy(token="t0ken"))
-
-
-def test_the_settings_file_repeats_the_defaults():
-    node = yaml.safe_load(Path("configs/proxy/local.yaml").read_text())
-    assert node.pop("_target_") == "agl.proxy.server.LLMProxy"
-    defaults = {name: item.default for name, item in inspect.signature(LLMProxy).parameters.items()}
-    assert node == defaults
