@@ -101,14 +101,6 @@ class Router:
         """Return the name of the model that an endpoint answers such a call with, None where none takes it."""
         return self._board.table.model_of_call(model, agent=agent, mode=mode)
 
-    def policy_version_of_call(self, model: str, *, agent: str | None, mode: str | None) -> int | None:
-        """Return the version of the weights that would answer such a call now, None where nobody says."""
-        route = self._board.route(model, agent=agent, mode=mode)
-        if route and route[0].endpoint.upstream != "engine":
-            return route[0].endpoint.policy_version
-        version: object = getattr(self._engine, "policy_version", None)
-        return version if isinstance(version, int) else None
-
     async def complete_chat(self, request: Mapping[str, Any], *, context: CallContext | None = None) -> Json:
         """Answer a canonical request.
 
@@ -121,7 +113,7 @@ class Router:
         try:
             route = self._route(request, call)
             if not route:
-                return await self._engine_for(request, call).complete_chat(request)
+                return await self._of_engine(self._engine_for(request, call), request)
             return await self._answered(route, call, lambda server: server.complete(request, call))
         finally:
             self._gate.leave()
@@ -142,7 +134,7 @@ class Router:
             if route:
                 chunks = self._streamed(route, request, call)
             else:
-                chunks = self._engine_for(request, call).stream_chat(request)
+                chunks = _versioned(self._engine_for(request, call), request)
             async with aclosing(chunks):
                 async for chunk in chunks:
                     yield chunk
@@ -210,6 +202,16 @@ class Router:
             )
             raise CallRefusedError(message, status=404, code="model_not_found", param="model", retry=False)
         return self._engine
+
+    async def _of_engine(self, engine: Upstream, request: Mapping[str, Any]) -> Json:
+        """The engine's answer with the versions of its weights at dispatch and at the end, where it says none."""
+        before = _version_of(engine)
+        answer = await engine.complete_chat(request)
+        after = _version_of(engine)
+        if before is None or "policy_version" in answer:
+            return answer
+        end = {} if after == before else {"policy_version_end": after}
+        return {**answer, "policy_version": before, **end}
 
     def _tries(self, route: Sequence[Target], call: CallContext) -> Tries:
         return Tries(
@@ -284,6 +286,19 @@ def _kept_open(route: Sequence[Target]) -> Generator[None]:
     finally:
         for target in route:
             target.leave()
+
+
+def _version_of(engine: Upstream) -> int | None:
+    version: object = getattr(engine, "policy_version", None)
+    return version if isinstance(version, int) else None
+
+
+async def _versioned(engine: Upstream, request: Mapping[str, Any]) -> AsyncGenerator[Json]:
+    """The engine's chunks, each with the version of its weights, where it says none."""
+    async with aclosing(engine.stream_chat(request)) as chunks:
+        async for chunk in chunks:
+            version = _version_of(engine) if "policy_version" not in chunk else None
+            yield chunk if version is None else {**chunk, "policy_version": version}
 
 
 def _stamped(told: Json, target: Target) -> Json:

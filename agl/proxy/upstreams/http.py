@@ -43,6 +43,7 @@ class HttpServer:
         key: is masked in everything that the server says.
         timeout_seconds: the longest wait for an answer's first or next piece.
         connect_seconds: the longest wait for a connection.
+        transport: what stands in for the network; None is the network.
     """
 
     def __init__(
@@ -53,11 +54,13 @@ class HttpServer:
         key: str | None,
         timeout_seconds: float,
         connect_seconds: float,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.url = url
         self._headers = {**_JSON, **headers}
         self._key = key
         self._timeout = httpx.Timeout(timeout_seconds, connect=connect_seconds, pool=None)
+        self._transport = transport
         self._lanes: list[_Lane] = []
 
     async def post(
@@ -140,7 +143,9 @@ class HttpServer:
 
     def _new_client(self) -> httpx.AsyncClient:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=_CLIENT_CONNECTIONS)
-        return httpx.AsyncClient(headers=self._headers, timeout=self._timeout, limits=limits)
+        return httpx.AsyncClient(
+            headers=self._headers, timeout=self._timeout, limits=limits, transport=self._transport
+        )
 
     async def _events(self, pieces: AsyncGenerator[bytes]) -> AsyncGenerator[Event]:
         decoder = SseDecoder()
