@@ -180,3 +180,10 @@ def test_the_settings_file_repeats_the_defaults():
         node[name] == ("???" if item.default is inspect.Parameter.empty else item.default)
         for name, item in parameters.items()
     )
+
+
+async def test_a_prompt_without_messages_is_refused():
+    async with engine_of() as engine:
+        with pytest.raises(InferenceError, match="prompt") as caught:
+            await engine.complete_chat({"model": "gpt", "prompt": "SELECT"})
+    assert caught.value.status == 400
