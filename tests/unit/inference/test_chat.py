@@ -174,3 +174,68 @@ def test_a_prompt_that_leaves_no_room_is_too_long():
         answer_tokens(parse(), 128, 128)
     assert caught.value.status == 400
     assert caught.value.body["error"]["code"] == "context_length_exceeded"
+
+
+def completion(**parameters: Any) -> Any:
+    return parse_request(parameters, model="policy")
+
+
+def test_a_prompt_is_encoded_as_it_is(tokenizer: Any):
+    ids = encode_prompt(completion(prompt="SELECT <|im_end|>"), tokenizer)
+    assert ids == tokenizer.encode("SELECT <|im_end|>")
+    assert tokenizer.decode(ids) == "SELECT <|im_end|>"
+    assert encode_prompt(completion(prompt=[5, 7, 5]), tokenizer) == [5, 7, 5]
+
+
+@pytest.mark.parametrize("prompt", [["a", "b"], [[1], [2]], [1, True], [1.0], {"a": 1}, 5])
+def test_what_is_no_single_prompt_is_refused(prompt: object):
+    with pytest.raises(InferenceError, match="one text or one list of token ids"):
+        completion(prompt=prompt)
+
+
+@pytest.mark.parametrize("prompt", ["", [], [-1], [100_000]])
+def test_a_prompt_without_tokens_of_the_model_is_refused(tokenizer: Any, prompt: object):
+    with pytest.raises(InferenceError, match="`prompt`") as caught:
+        encode_prompt(completion(prompt=prompt), tokenizer)
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"messages": [USER]},
+        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        {"chat_template_kwargs": {"a": 1}},
+        {"echo": True},
+        {"suffix": "x"},
+        {"best_of": 2},
+    ],
+)
+def test_what_a_prompt_cannot_have_is_refused_by_name(parameters: dict[str, Any]):
+    with pytest.raises(InferenceError) as caught:
+        completion(prompt="a", **parameters)
+    assert caught.value.body["error"]["param"] == next(iter(parameters))
+
+
+def test_what_clients_of_completions_always_send_is_accepted():
+    completion(prompt="a", echo=False, best_of=1, suffix=None, tools=[], stop=None)
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [{"type": "web_search"}, {"type": "custom", "custom": {"name": "f"}}, {"function": {}}, "f", None],
+)
+def test_a_tool_that_is_no_function_is_refused(tool: object):
+    assert refused(tools=[tool]).body["error"]["param"] == "tools[0]"
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
+def test_a_tool_call_cannot_be_forced(choice: object):
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert refused(tools=tools, tool_choice=choice).body["error"]["param"] == "tool_choice"
+
+
+def test_tools_that_may_not_be_called_are_not_shown(tokenizer: Any):
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert "<tools>" in prompt(tokenizer, tools=tools)
+    assert "<tools>" not in prompt(tokenizer, tools=tools, tool_choice="none")
