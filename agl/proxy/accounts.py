@@ -231,13 +231,21 @@ class Accounts:
 
     def of_rollout(self, rollout_id: str) -> Ledger:
         """Return the rollout's ledger, a new one where it is not known."""
+        known = self._rollouts.get(rollout_id)
+        if known is not None:
+            self._rollouts.move_to_end(rollout_id)
+            return known
         query = SpanQuery(rollout_id=rollout_id, name_prefix=key.CHAT_SPAN_PREFIX, limit=_PAGE)
-        return self._found(self._rollouts, rollout_id, query, self._max_rollouts)
+        return self._added(self._rollouts, rollout_id, query, self._max_rollouts)
 
     def of_run(self, run_id: str) -> Ledger:
         """Return the run's ledger, a new one where it is not known."""
+        known = self._runs.get(run_id)
+        if known is not None:
+            self._runs.move_to_end(run_id)
+            return known
         query = SpanQuery(run_id=run_id, name_prefix=key.CHAT_SPAN_PREFIX, limit=_PAGE)
-        return self._found(self._runs, run_id, query, self._max_runs)
+        return self._added(self._runs, run_id, query, self._max_runs)
 
     async def complete(self, ledger: Ledger) -> None:
         """Return when the calls that this process did not count are read back from the store.
@@ -282,11 +290,7 @@ class Accounts:
         for call in earlier:
             ledger.add(call)
 
-    def _found(self, ledgers: OrderedDict[str, Ledger], name: str, query: SpanQuery, limit: int) -> Ledger:
-        known = ledgers.get(name)
-        if known is not None:
-            ledgers.move_to_end(name)
-            return known
+    def _added(self, ledgers: OrderedDict[str, Ledger], name: str, query: SpanQuery, limit: int) -> Ledger:
         made = ledgers[name] = Ledger(query, self._now_ns())
         if len(ledgers) > limit:
             idle = (

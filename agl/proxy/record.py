@@ -122,6 +122,10 @@ def _answered(call: Call, answer: Mapping[str, Any], ended: Ended) -> dict[str, 
             count = cast("dict[str, object]", usage).get(field)
             if isinstance(count, int):
                 attributes[name] = count
+        details = cast("dict[str, object]", usage).get("prompt_tokens_details")
+        cached = cast("dict[str, object]", details).get("cached_tokens") if isinstance(details, dict) else None
+        if isinstance(cached, int):
+            attributes[key.CACHED_TOKENS] = cached
     if ended.first_chunk_ns is not None:
         attributes[key.TIME_TO_FIRST_CHUNK] = (ended.first_chunk_ns - call.started_ns) / 1e9
     attributes.update(_policy_versions(call, answer, ended))
