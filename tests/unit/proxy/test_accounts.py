@@ -87,7 +87,11 @@ def test_spans_that_are_no_calls_of_the_proxy_say_nothing():
         ({}, "ok", True),
         ({"cost_usd": 0.0}, "ok", False),
         ({"status": "error", "error_type": "timeout"}, "failed", True),
-        ({"status": "error", "error_type": "503"}, "failed", False),  # the provider refused, and charges nothing
+        (
+            {"status": "error", "error_type": "503"},
+            "failed",
+            False,
+        ),  # the provider refused, and charges nothing
         ({"status": "error", "error_type": "budget_exceeded"}, "refused", False),
         ({"status": "error", "error_type": "replay_differs"}, "refused", False),
     ],
@@ -109,7 +113,13 @@ def test_a_missed_replay_was_answered_by_a_model():
 
 def test_calls_are_added_up_for_their_rollout_their_run_and_their_agents():
     accounts = Accounts(Spans(), now_ns=lambda: 0)
-    priced = {"input_tokens": 10, "output_tokens": 5, "cached_tokens": 4, "cost_usd": 0.5, "latency_seconds": 2.0}
+    priced = {
+        "input_tokens": 10,
+        "output_tokens": 5,
+        "cached_tokens": 4,
+        "cost_usd": 0.5,
+        "latency_seconds": 2.0,
+    }
     accounts.add(call(agent="writer", first_chunk_seconds=0.25, **priced), rollout_id="r1", run_id="demo")
     accounts.add(call(agent="writer", **priced), rollout_id="r2", run_id="demo")
     accounts.add(call(end="failed", is_unpriced=True, latency_seconds=5.0), rollout_id="r1", run_id="demo")

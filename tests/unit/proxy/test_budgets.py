@@ -92,8 +92,8 @@ def test_cost_is_held_for_what_a_call_may_sample():
     assert held.cost == 0.5
     error = refused([budget], {**HELLO, "max_tokens": 100_000})
     assert str(error) == (
-        "budget max_cost of rollout r1 is used up: the limit is 1 USD, 0.4 USD were spent, calls under way may take 0.5,"
-        " this call may take 0.2"
+        "budget max_cost of rollout r1 is used up: the limit is 1 USD, 0.4 USD were spent, calls under way may take"
+        " 0.5, this call may take 0.2"
     )
     held.release()
     assert budget.ledger.cost_under_way == 0.0
@@ -129,7 +129,12 @@ def test_a_hold_is_given_back_once():
 
 @pytest.mark.parametrize(
     ("request_", "limit"),
-    [({}, 0), ({"max_tokens": 5}, 5), ({"max_completion_tokens": 7, "max_tokens": 5}, 7), ({"max_tokens": 5, "n": 3}, 15)],
+    [
+        ({}, 0),
+        ({"max_tokens": 5}, 5),
+        ({"max_completion_tokens": 7, "max_tokens": 5}, 7),
+        ({"max_tokens": 5, "n": 3}, 15),
+    ],
 )
 def test_the_most_tokens_that_an_answer_may_have(request_, limit):
     assert answer_limit(request_) == limit

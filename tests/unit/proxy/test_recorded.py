@@ -11,7 +11,12 @@ from agl.types import attributes as key
 ADDRESS = Address(rollout_id="r1", attempt_id="a1", agent=None, endpoint="chat")
 REQUEST = {"model": "policy", "temperature": 1.0, "messages": [{"role": "user", "content": "hi"}]}
 CALL = Call(
-    address=ADDRESS, request=REQUEST, span_id="f" * 16, traceparent=None, started_ns=5 * 10**9, policy_version=None
+    address=ADDRESS,
+    request=REQUEST,
+    span_id="f" * 16,
+    traceparent=None,
+    started_ns=5 * 10**9,
+    policy_version=None,
 )
 TOOL = {"id": "call-1", "type": "function", "function": {"name": "run", "arguments": '{"x": "ä"}'}}
 
