@@ -40,6 +40,7 @@ _VALUE_BYTES = ((b"{", 232), (b"[", 64), (b",", 32))
 """What a body's structure takes once it is decoded, in CPython 3.11: a dict with an entry, a list, a place with a
 value. A body of three bytes a value would take twenty times its size.
 """
+_FEW_VALUES_BYTES = _MAX_DECODED_BYTES // 88  # no JSON takes more for a byte than `{},{},{},`
 _LONG_BYTES = 512 * 1024  # a longer list is decoded in turns,
 _MANY = 64  # so many records at once
 _SHORT_QUERY = (
@@ -224,9 +225,11 @@ def require_few_values(data: bytes) -> None:
     Raises:
         RefusedError: it holds too many values.
     """
-    if len(data) < _LONG_BYTES:
+    if len(data) <= _FEW_VALUES_BYTES:
         return
-    num_bytes = sum((data.count(sign) - data.count(sign + b"\\")) * size for sign, size in _VALUE_BYTES)
+    num_bytes = sum(data.count(sign) * size for sign, size in _VALUE_BYTES)
+    if num_bytes > _MAX_DECODED_BYTES:
+        num_bytes -= sum(data.count(sign + b"\\") * size for sign, size in _VALUE_BYTES)
     if num_bytes > _MAX_DECODED_BYTES:
         raise RefusedError("too_large", "the body holds too many values for one request; send it in parts")
 

@@ -57,6 +57,7 @@ def test_an_id_takes_the_bytes_that_it_needs() -> None:
         "AAA AAA==",
         "AAAAAB==",  # bits behind the last byte
         "ÄAAAAA==",
+        "Dh58V75GwJjtrFp7=",  # padding that is none
     ],
 )
 def test_text_that_would_come_back_otherwise_is_left(text: str) -> None:
@@ -65,6 +66,25 @@ def test_text_that_would_come_back_otherwise_is_left(text: str) -> None:
         "agl.prompt_token_ids": text,
         "agl.response_token_ids": packed_ids([1]),
     }
+
+
+@given(
+    data=st.binary(max_size=30),
+    place=st.integers(0, 40),
+    sign=st.sampled_from("AB=\n-w"),
+    removed=st.booleans(),
+)
+def test_only_canonical_base64_of_whole_numbers_is_packed(
+    data: bytes, place: int, sign: str, removed: bool
+) -> None:
+    text = base64.b64encode(data).decode()
+    text = text[:place] + sign + text[place + removed :]
+    try:
+        plain = base64.b64decode(text)
+    except ValueError:
+        plain = b""
+    canonical = base64.b64encode(plain).decode() == text and len(plain) % 4 == 0 and plain != b""
+    assert (packed.entry_from_text(text) is not None) == canonical
 
 
 def test_a_place_names_its_entry_in_sql() -> None:
