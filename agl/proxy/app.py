@@ -40,6 +40,7 @@ from agl.proxy.repeats import Outcome, identity_of
 from agl.proxy.routes import Address, Route, address_from_path, dialect_of_client, is_anthropic
 from agl.proxy.side_calls import anthropic_models, model_names, openai_models
 from agl.proxy.upstream import CallContext, RoutedUpstream, Upstream
+from agl.proxy.upstreams.waits import seconds_of_client
 from agl.store.base import LightningStore
 
 log = logging.getLogger(__name__)
@@ -176,6 +177,7 @@ class ProxyApp:
             route=route,
             request=request,
             headers=_native_headers(exchange),
+            seconds=seconds_of_client(exchange.headers, limit=self._upstream_timeout_seconds),
             traceparent=exchange.header(b"traceparent"),
             delivery=exchange.delivery,
         )

@@ -43,6 +43,7 @@ class AskedCall:
         route: the endpoint and its wire format.
         request: what it asks for.
         headers: what a provider of the client's own format needs of the request's headers.
+        seconds: how long the client waits.
         traceparent: W3C trace context.
         delivery: where a streamed answer goes.
     """
@@ -51,6 +52,7 @@ class AskedCall:
     route: Route
     request: ClientRequest
     headers: Mapping[str, str]
+    seconds: float
     traceparent: str | None
     delivery: Delivery | None
 
@@ -210,7 +212,7 @@ class Calls:
             attempt_id=address.attempt_id,
             agent=address.agent,
             mode=self._attempts.mode_of(address.rollout_id, address.attempt_id),
-            deadline=asyncio.get_running_loop().time() + self._upstream_timeout_seconds,
+            deadline=asyncio.get_running_loop().time() + asked.seconds,
             dialect=asked.dialect,
             native=request.native,
             native_only=request.native_only,

@@ -18,8 +18,10 @@ from agl.proxy.app import ProxyApp
 from agl.proxy.budgets import Budgets
 from agl.proxy.cache import CacheMode, check_mode
 from agl.proxy.prices import Prices
-from agl.proxy.upstream import RoutedUpstream, Upstream
+from agl.proxy.routing import Router, RouteTable
+from agl.proxy.upstream import Upstream
 from agl.store.base import LightningStore
+from agl.types import ModelEndpoint
 from agl.types.resource import NO_KEY
 from agl.types.tokens import require_token
 
@@ -40,6 +42,8 @@ class ProxyServer:
     """Its root, e.g. ``http://127.0.0.1:40001``: the ``base_url`` of a ProxyLLM."""
     api_key: str = field(default=NO_KEY, repr=False)
     """The ``api_key`` of a ProxyLLM: the secret of which it makes each attempt's key."""
+    router: Router | None = field(default=None, repr=False)
+    """Chooses who answers a call; ``paused`` holds calls while weights change."""
 
 
 class LLMProxy:
@@ -55,6 +59,10 @@ class LLMProxy:
         budgets: hard limits of rollouts and runs; None is none.
         prices: of models, in USD per million tokens: ``{"my-model": {"input": 0.5, "output": 1.5}}``; they come before
             litellm's.
+        endpoints: models behind other servers, by a name of one's choice, beside the engine; model endpoints in the
+            store's resources are taken over while the proxy runs.
+        max_retries: how often a call is tried again with the servers of one endpoint when they cannot be reached or
+            answer 429 or 5xx.
         cache: answer a request from the record of an equal one: ``repeatable`` where the answer does not depend on
             chance (temperature 0, or a seed), ``all`` always; None never.
     """
@@ -70,6 +78,8 @@ class LLMProxy:
         budgets: Budgets | None = None,
         prices: Mapping[str, Mapping[str, float]] | None = None,
         cache: CacheMode | None = None,
+        endpoints: Mapping[str, ModelEndpoint] | None = None,
+        max_retries: int = 4,
     ) -> None:
         require_token(token, "proxy.token")
         if not _is_loopback(host) and token is None:
@@ -91,25 +101,36 @@ class LLMProxy:
         self.prices = Prices(prices)
         check_mode(cache)
         self.cache: CacheMode | None = cache
+        if max_retries < 0:
+            raise ConfigError(f"proxy.max_retries={max_retries}: at least 0")
+        self.endpoints = dict(endpoints or {})
+        RouteTable(self.endpoints)  # what is wrong with the routes is told before anything starts
+        self.max_retries = max_retries
 
     @asynccontextmanager
-    async def serving(
-        self, store: LightningStore, upstream: Upstream | RoutedUpstream
-    ) -> AsyncGenerator[ProxyServer]:
-        """Serve calls to ``upstream``, recorded in ``store``, until the block ends.
+    async def serving(self, store: LightningStore, upstream: Upstream | None) -> AsyncGenerator[ProxyServer]:
+        """Serve calls, recorded in ``store``, until the block ends.
+
+        They go to the endpoints of settings and store, and to ``upstream`` where none takes them.
 
         On the way out calls in flight get half a second, are then cancelled, and every record is written.
 
         Raises:
-            ConfigError: the address cannot be listened on.
+            ConfigError: the address cannot be listened on, or an endpoint's servers cannot be spoken to.
+            MissingExtraError: an endpoint needs an extra that is not installed.
         """
-        await asyncio.to_thread(
-            self.prices.price_of, upstream.model
-        )  # reads litellm's map, before the first call
+        router = Router(upstream, endpoints=self.endpoints, store=store, max_retries=self.max_retries)
+        async with router, self._serving(store, router) as server:
+            yield server
+
+    @asynccontextmanager
+    async def _serving(self, store: LightningStore, router: Router) -> AsyncGenerator[ProxyServer]:
+        # reads litellm's map, before the first call
+        await asyncio.to_thread(self.prices.price_of, router.model)
         secret = self.token or secrets.token_urlsafe()
         app = ProxyApp(
             store,
-            upstream,
+            router,
             secret=secret,
             needs_key=self.token is not None,
             max_body_bytes=self.max_body_bytes,
@@ -124,7 +145,7 @@ class LLMProxy:
             server = _Server(config)
             task = asyncio.create_task(server.serve(sockets=[listener]))
             try:
-                yield ProxyServer(url=_url(self.host, listener), api_key=secret)
+                yield ProxyServer(url=_url(self.host, listener), api_key=secret, router=router)
             finally:
                 try:
                     await app.close(grace_seconds=_GRACE_SECONDS)

@@ -4,5 +4,6 @@ The decisions are pure (table, choice, health, retry, tries); ``Router`` carries
 """
 
 from agl.proxy.routing.router import Router
+from agl.proxy.routing.table import RouteTable
 
-__all__ = ["Router"]
+__all__ = ["RouteTable", "Router"]

@@ -11,10 +11,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
 
+from agl.errors import InferenceError
 from agl.proxy.dialects.base import NativeDialect, NativeReader
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.upstream import NATIVE, CallContext, NativeEvent
-from agl.proxy.upstreams.base import UpstreamError
+from agl.proxy.upstreams.base import UpstreamError, is_retried
 from agl.proxy.upstreams.http import HttpServer
 from agl.types.sse import Event, encode
 
@@ -27,6 +28,8 @@ class NativeFormat:
 
     dialect: str
     path: str
+    kind: tuple[str, str]
+    """A field of every answer, and what it says."""
     limit: str
     """The field that limits the answer's tokens."""
     stop: str | None
@@ -49,6 +52,7 @@ class NativeFormat:
 ANTHROPIC = NativeFormat(
     dialect="anthropic.messages",
     path="/messages",
+    kind=("type", "message"),
     limit="max_tokens",
     stop="stop_sequences",
     known=frozenset({"temperature", "top_p", "top_k"}),
@@ -58,6 +62,7 @@ ANTHROPIC = NativeFormat(
 RESPONSES = NativeFormat(
     dialect="openai.responses",
     path="/responses",
+    kind=("object", "response"),
     limit="max_output_tokens",
     stop=None,
     known=frozenset({"temperature", "top_p", "top_logprobs"}),
@@ -100,6 +105,9 @@ class NativeServer:
             self._format.path, self._asked(request, context, stream=False), headers=self._headers(context)
         )
         native = self._http.parsed(body)
+        field, kind = self._format.kind
+        if native.get(field) != kind:
+            raise self._http.broken(f"answered what is no {self._format.dialect}")
         try:
             answer = dialect.chat_answer(native)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -182,5 +190,16 @@ class NativeServer:
     def _chunks(self, reader: NativeReader, event: Event) -> list[Json]:
         try:
             return reader.event(event.event, self._http.parsed(event.data))
+        except UpstreamError:
+            raise
+        except InferenceError as error:  # what the stream itself tells
+            status = error.status
+            raise UpstreamError(
+                f"{self._http.url}: {error}",
+                status=status,
+                body=error.body,
+                retry=is_retried(status),
+                sick=status >= 500,
+            ) from error
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise self._http.broken(f"streamed what is no {self._format.dialect}: {error!r}") from error

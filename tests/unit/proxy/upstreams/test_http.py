@@ -1,0 +1,161 @@
+"""Requests to one server; its refusals as errors that say whether to try again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from agl.proxy.upstreams.base import UpstreamError
+
+URL = "http://model.test/v1"
+
+
+async def test_an_answer_is_its_body_and_the_request_carries_the_key(http, model_server):
+    model_server.answers = [httpx.Response(200, json={"ok": 1})]
+    assert http.parsed(await http.post("/chat/completions", {"a": 1}, headers={"x-b": "c"})) == {"ok": 1}
+    (request,) = model_server.requests
+    assert str(request.url) == f"{URL}/chat/completions"
+    assert request.headers["authorization"] == "Bearer s3cret"
+    assert request.headers["x-b"] == "c"
+    assert request.content == b'{"a":1}'
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "retry", "sick", "after"),
+    [
+        (400, {}, False, False, None),
+        (404, {}, False, False, None),
+        (429, {"retry-after": "7"}, True, False, 7.0),
+        (429, {"x-should-retry": "false"}, False, False, None),
+        (500, {}, True, True, None),
+        (503, {"retry-after-ms": "50"}, True, True, 0.05),
+    ],
+)
+async def test_a_refusal_keeps_status_and_body_and_says_whether_to_try_again(
+    http, model_server, status, headers, retry, sick, after
+):
+    body = {"error": {"message": "no", "code": "x"}}
+    model_server.answers = [httpx.Response(status, json=body, headers=headers)]
+    with pytest.raises(UpstreamError) as caught:
+        await http.post("/x", {})
+    error = caught.value
+    assert (error.status, error.body, error.retry, error.sick, error.retry_after) == (
+        status,
+        body,
+        retry,
+        sick,
+        after,
+    )
+
+
+async def test_the_key_is_masked_in_what_the_server_says(http, model_server):
+    model_server.answers = [
+        httpx.Response(401, text='{"error": "bad key s3cret"}'),
+        httpx.ConnectError("no way to s3cret@model.test"),
+    ]
+    for _ in range(2):
+        with pytest.raises(UpstreamError) as caught:
+            await http.post("/x", {})
+        assert "s3cret" not in f"{caught.value} {caught.value.body}"
+        assert "***" in str(caught.value)
+
+
+async def test_a_redirect_is_not_followed(http, model_server):
+    model_server.answers = [httpx.Response(307, headers={"location": "http://169.254.169.254/"})]
+    with pytest.raises(UpstreamError, match="neither an answer nor an error") as caught:
+        await http.post("/x", {})
+    assert caught.value.status == 502
+    assert len(model_server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (httpx.ConnectError("refused"), 502),
+        (httpx.ConnectTimeout("slow"), 502),
+        (httpx.ReadTimeout("slow"), 504),
+        (httpx.RemoteProtocolError("cut"), 502),
+    ],
+)
+async def test_no_answer_is_tried_again_and_speaks_against_the_server(http, model_server, error, status):
+    model_server.answers = [error]
+    with pytest.raises(UpstreamError, match=URL) as caught:
+        await http.post("/x", {})
+    assert (caught.value.status, caught.value.retry, caught.value.sick) == (status, True, True)
+
+
+@pytest.mark.parametrize("body", [b"", b"garbage", b"[1]", b'"text"', b"\xff"])
+async def test_an_answer_that_is_no_object_is_a_502(http, body):
+    with pytest.raises(UpstreamError, match="something else than a JSON object") as caught:
+        http.parsed(body)
+    assert (caught.value.status, caught.value.retry) == (502, True)
+
+
+async def test_events_come_as_they_are_sent(http, model_server):
+    model_server.answers = [model_server.stream(b"event: a\nda", b"ta: 1\n\ndata: 2\n", b"\n")]
+    async with http.posted_events("/x", {}) as events:
+        assert [(event.event, event.data) async for event in events] == [("a", b"1"), ("message", b"2")]
+    assert model_server.closed == 1
+
+
+async def test_a_refused_stream_is_an_error_on_entering(http, model_server):
+    model_server.answers = [httpx.Response(429, json={"error": "busy"})]
+    with pytest.raises(UpstreamError) as caught:
+        async with http.posted_events("/x", {}):
+            pass
+    assert (caught.value.status, caught.value.body) == (429, {"error": "busy"})
+
+
+async def test_a_stream_that_breaks_is_an_error_of_its_events(http, model_server):
+    model_server.answers = [model_server.stream(b"data: 1\n\n", httpx.ReadError("cut"))]
+    async with http.posted_events("/x", {}) as events:
+        assert (await anext(events)).data == b"1"
+        with pytest.raises(UpstreamError, match="broke off"):
+            await anext(events)
+    assert model_server.closed == 1
+
+
+async def test_leaving_a_stream_closes_it(http, model_server):
+    model_server.answers = [model_server.stream(*[b"data: 1\n\n"] * 1000)]
+    with pytest.raises(asyncio.CancelledError):
+        async with http.posted_events("/x", {}) as events:
+            await anext(events)
+            raise asyncio.CancelledError
+    assert model_server.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "alive"),
+    [
+        (httpx.Response(200), True),
+        (httpx.Response(401), True),
+        (httpx.Response(503), False),
+        (httpx.ConnectError("refused"), False),
+    ],
+)
+async def test_a_probe_takes_any_answer_but_a_failure(http, model_server, answer, alive):
+    model_server.answers = [answer]
+    assert await http.probe() is alive
+    assert str(model_server.requests[0].url) == f"{URL}/models"
+
+
+async def test_many_calls_at_once_have_many_small_clients(http, model_server):
+    gate = asyncio.Event()
+
+    class Slow(httpx.AsyncByteStream):
+        async def __aiter__(self):
+            await gate.wait()
+            yield b"{}"
+
+    async def slow(request):
+        model_server.requests.append(request)
+        return httpx.Response(200, stream=Slow())
+
+    model_server.handle_async_request = slow
+    calls = [asyncio.create_task(http.post("/x", {})) for _ in range(40)]
+    while len(model_server.requests) < 40:
+        await asyncio.sleep(0)
+    gate.set()
+    assert await asyncio.gather(*calls) == [b"{}"] * 40
