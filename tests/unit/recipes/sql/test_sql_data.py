@@ -1,3 +1,4 @@
+import functools
 import hashlib
 import json
 import random
@@ -25,13 +26,18 @@ def golds(tasks: list[dict[str, Any]]) -> set[tuple[str, str]]:
     return {(task["database"], task["gold_sql"]) for task in tasks}
 
 
+@functools.cache
+def everything(split: Any) -> list[dict[str, Any]]:
+    return questions(split, limit=ALL)
+
+
 def test_there_are_thousands_of_questions_with_distinct_gold_queries() -> None:
-    sizes = {split: len(questions(split, limit=ALL)) for split in SPLITS}
+    sizes = {split: len(everything(split)) for split in SPLITS}
     assert sizes["train"] > 5000
     assert min(sizes["val"], sizes["test"]) > 600
     assert sizes["schema"] > 500
     for split in SPLITS:
-        tasks = questions(split, limit=ALL)
+        tasks = everything(split)
         assert len(golds(tasks)) == len(tasks)
     assert len({task["family"] for task in questions("val")}) >= 15
     assert [len(questions(split)) for split in SPLITS] == [4000, 300, 400, 200]
@@ -99,8 +105,8 @@ def test_a_wrong_query_is_rarely_right_by_accident() -> None:
 
 
 def test_demonstrations_contain_nothing_held_out() -> None:
-    held_out = {sql for split in ("val", "test", "schema") for _, sql in golds(questions(split, limit=ALL))}
-    asked = {task["question"] for split in ("val", "test", "schema") for task in questions(split, limit=ALL)}
+    held_out = {sql for split in ("val", "test", "schema") for _, sql in golds(everything(split))}
+    asked = {task["question"] for split in ("val", "test", "schema") for task in everything(split)}
     talks = list(demonstrations(1000, noise=Noise(), rng=random.Random(5), is_held_out=is_held_out))
     training = [schema.text() for schema in TRAINING_SCHEMAS]
     assert 0.2 < sum(talk[0]["content"].rsplit("\n", 1)[0] in training for talk in talks) / len(talks) < 0.6
