@@ -172,7 +172,7 @@ class Ledger:
     query: SpanQuery
     """Its calls in the store."""
     since_ns: int
-    """Calls that began before are counted once they are read back from the store."""
+    """When the first call that was counted as it came began: those before are read back from the store."""
     account: Account = field(default_factory=Account)
     agents: dict[str, Account] = field(default_factory=dict[str, Account])
     calls_under_way: int = 0
@@ -189,6 +189,10 @@ class Ledger:
         if reading is None or not reading.done() or reading.cancelled():
             return False
         return reading.exception() is None
+
+    def begin(self, started_ns: int) -> None:
+        """Take note of a call that is counted as it comes."""
+        self.since_ns = min(self.since_ns, started_ns)
 
     def add(self, call: CountedCall) -> None:
         """Count a call, and for its agent."""
@@ -264,31 +268,33 @@ class Accounts:
         """Put to a model and not answered yet."""
         return sum(ledger.calls_under_way for ledger in self._rollouts.values())
 
-    def add(self, call: CountedCall, *, rollout_id: str, run_id: str | None) -> None:
+    def add(self, call: CountedCall, *, rollout_id: str, run_id: str | None, started_ns: int) -> None:
         """Count a call for its rollout, its run and their agents."""
         self.total.add(call)
-        self.of_rollout(rollout_id).add(call)
-        if run_id is not None:
-            self.of_run(run_id).add(call)
+        for ledger in (self.of_rollout(rollout_id), None if run_id is None else self.of_run(run_id)):
+            if ledger is not None:
+                ledger.begin(started_ns)
+                ledger.add(call)
 
     def runs(self) -> Mapping[str, Ledger]:
         """Return the runs that have called since the start, the newest last."""
         return self._runs
 
     async def _read_back(self, ledger: Ledger) -> None:
-        earlier: list[CountedCall] = []
+        found: list[tuple[int, CountedCall]] = []
         cursor: str | None = None
         while True:
             page = await self._store.query_spans(ledger.query.model_copy(update={"cursor": cursor}))
             for span in page.items:
-                call = call_from_span(span) if span.start_time_ns < ledger.since_ns else None
+                call = call_from_span(span)
                 if call is not None:
-                    earlier.append(call)
+                    found.append((span.start_time_ns, call))
             cursor = page.next_cursor
             if cursor is None:
                 break
-        for call in earlier:
-            ledger.add(call)
+        for started_ns, call in found:
+            if started_ns < ledger.since_ns:
+                ledger.add(call)
 
     def _added(self, ledgers: OrderedDict[str, Ledger], name: str, query: SpanQuery, limit: int) -> Ledger:
         made = ledgers[name] = Ledger(query, self._now_ns())

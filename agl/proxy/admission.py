@@ -135,7 +135,12 @@ class Admission:
         marked = span.changed(attributes=said)
         counted = call_from_span(marked)
         if counted is not None:
-            self.accounts.add(counted, rollout_id=caller.rollout_id, run_id=caller.run_id)
+            self.accounts.add(
+                counted,
+                rollout_id=caller.rollout_id,
+                run_id=caller.run_id,
+                started_ns=span.start_time_ns,
+            )
             self.metrics.add(counted)
         if passage is not None:
             passage.close()
@@ -183,6 +188,8 @@ class Admission:
     async def _held(self, caller: Caller, call: Call) -> Hold:
         while True:  # ledgers that nobody holds may be forgotten during the wait
             budgets = self._budgets_of(caller)
+            for budget in budgets:
+                budget.ledger.begin(call.started_ns)
             limited = [budget.ledger for budget in budgets if not budget.limits.are_open]
             if all(ledger.is_complete for ledger in limited):
                 break

@@ -8,6 +8,7 @@ from agl.types import Page, Span, SpanStatus
 from agl.types import attributes as key
 
 SECOND = 10**9
+NOW = 3 * SECOND
 
 
 def span_of(number=1, *, started=0, rollout_id="r1", name="chat m", service="agl.proxy", status="ok", **said):
@@ -120,11 +121,21 @@ def test_calls_are_added_up_for_their_rollout_their_run_and_their_agents():
         "cost_usd": 0.5,
         "latency_seconds": 2.0,
     }
-    accounts.add(call(agent="writer", first_chunk_seconds=0.25, **priced), rollout_id="r1", run_id="demo")
-    accounts.add(call(agent="writer", **priced), rollout_id="r2", run_id="demo")
-    accounts.add(call(end="failed", is_unpriced=True, latency_seconds=5.0), rollout_id="r1", run_id="demo")
-    accounts.add(call(end="refused"), rollout_id="r1", run_id="demo")
-    accounts.add(call(replayed=True), rollout_id="r1", run_id=None)
+    accounts.add(
+        call(agent="writer", first_chunk_seconds=0.25, **priced),
+        rollout_id="r1",
+        run_id="demo",
+        started_ns=NOW,
+    )
+    accounts.add(call(agent="writer", **priced), rollout_id="r2", run_id="demo", started_ns=NOW)
+    accounts.add(
+        call(end="failed", is_unpriced=True, latency_seconds=5.0),
+        rollout_id="r1",
+        run_id="demo",
+        started_ns=NOW,
+    )
+    accounts.add(call(end="refused"), rollout_id="r1", run_id="demo", started_ns=NOW)
+    accounts.add(call(replayed=True), rollout_id="r1", run_id=None, started_ns=NOW)
     run = accounts.of_run("demo").as_json()
     assert run | {"agents": None} == {
         "calls": 3,
@@ -150,9 +161,10 @@ def test_calls_are_added_up_for_their_rollout_their_run_and_their_agents():
 
 async def test_a_restarted_proxy_reads_back_what_was_called_before_once():
     store = Spans(*(span_of(n, started=n * SECOND, input_tokens=10, output_tokens=1) for n in range(5)))
-    accounts = Accounts(store, now_ns=lambda: 3 * SECOND)
+    accounts = Accounts(store, now_ns=lambda: 3 * SECOND + 1)
     ledger = accounts.of_rollout("r1")
-    accounts.add(call(input_tokens=100), rollout_id="r1", run_id=None)  # its span is the one of second 3 or 4
+    # Its span, and that of a call under way, are those of the seconds 3 and 4.
+    accounts.add(call(input_tokens=100), rollout_id="r1", run_id=None, started_ns=3 * SECOND)
     await asyncio.gather(accounts.complete(ledger), accounts.complete(ledger))
     await accounts.complete(ledger)
     assert (ledger.account.calls, ledger.account.tokens) == (3 + 1, 3 * 11 + 100)
@@ -202,7 +214,7 @@ def test_memory_is_bounded_and_calls_under_way_are_never_forgotten():
 def test_agents_beyond_a_limit_are_counted_together():
     accounts = Accounts(Spans(), now_ns=lambda: 0)
     for number in range(300):
-        accounts.add(call(agent=f"agent-{number}"), rollout_id="r1", run_id=None)
+        accounts.add(call(agent=f"agent-{number}"), rollout_id="r1", run_id=None, started_ns=NOW)
     agents = accounts.of_rollout("r1").agents
     assert len(agents) == 257
     assert agents["(others)"].calls == 44
@@ -211,7 +223,7 @@ def test_agents_beyond_a_limit_are_counted_together():
 async def test_one_rollout_or_run_is_told_completely_and_otherwise_all_runs():
     store = Spans(span_of(1, cost_usd=0.5))
     accounts = Accounts(store, now_ns=lambda: 2 * SECOND)
-    accounts.add(call(), rollout_id="r1", run_id="demo")
+    accounts.add(call(), rollout_id="r1", run_id="demo", started_ns=NOW)
     told = await accounts_answer(accounts, {"rollout_id": "r1"})
     assert (told["rollout_id"], told["calls"], told["complete"]) == ("r1", 2, True)
     told = await accounts_answer(accounts, {"run_id": "demo"})
