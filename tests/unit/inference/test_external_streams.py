@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ import pytest
 from agl.errors import InferenceError
 from agl.inference.external import ExternalEngine
 
+VLLM = Path(__file__).parents[2] / "data" / "vllm"
 CHAT = {"model": "gpt", "messages": [{"role": "user", "content": "hello"}], "logprobs": True}
 CHUNKS = [
     {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}], "prompt_token_ids": [1, 2]},
@@ -185,3 +187,27 @@ async def test_the_servers_refusal_comes_from_the_first_chunk(network: Network):
 async def test_a_stream_outside_its_block_is_refused():
     with pytest.raises(InferenceError, match="not open"):
         await anext(engine_of().stream_chat(CHAT))
+
+
+@pytest.mark.parametrize(
+    "name", ["chat", "chat_n2", "chat_stop", "chat_tools_auto", "chat_tool_required", "chat_schema"]
+)
+async def test_vllms_recorded_stream_has_the_ids_of_its_plain_answer(network: Network, name: str):
+    plain, stream = (orjson.loads((VLLM / f"{name}{kind}.json").read_bytes()) for kind in ("", "_stream"))
+    network.body = Body(stream["events"].encode())
+    chunks = await read(stream["request"]["body"], ask_for_token_ids=True)
+    assert network.requests == [stream["request"]["body"]]
+    assert chunks[0]["prompt_token_ids"] == plain["body"]["prompt_token_ids"]
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"].items() <= plain["body"]["usage"].items()
+    for choice in plain["body"]["choices"]:
+        pieces = [
+            piece for chunk in chunks for piece in chunk["choices"] if piece["index"] == choice["index"]
+        ]
+        token_ids = [token_id for piece in pieces for token_id in piece.get("token_ids", [])]
+        assert token_ids == choice["token_ids"]
+        entries = [entry for piece in pieces if piece["logprobs"] for entry in piece["logprobs"]["content"]]
+        assert entries == choice["logprobs"]["content"]
+        text = "".join(piece["delta"].get("content") or "" for piece in pieces)
+        assert text == (choice["message"]["content"] or "")
+        assert pieces[-1]["finish_reason"] == choice["finish_reason"]
