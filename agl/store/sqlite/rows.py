@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain, compress
 from typing import Any
 
 import orjson
@@ -170,11 +171,14 @@ def _span_from_row(row: Row) -> Span:
     )
 
 
-def stored_hex(text: str) -> bytes | str:
-    """Return a trace or span id as bytes where it is lower-case hex, which halves it; else as it is."""
+def stored_hex(text: str) -> bytearray | str:
+    """Return a trace or span id as bytes where it is lower-case hex, which halves it; else as it is.
+
+    A bytearray, for ``sqlite3`` looks for an adapter of each value that is ``bytes``, which takes longer than all else.
+    """
     if len(text) in (16, 32):
         try:
-            packed = bytes.fromhex(text)
+            packed = bytearray.fromhex(text)
         except ValueError:
             return text
         if packed.hex() == text:
@@ -182,24 +186,30 @@ def stored_hex(text: str) -> bytes | str:
     return text
 
 
-def hex_from_stored(stored: bytes | str) -> str:
+def hex_from_stored(stored: bytes | bytearray | str) -> str:
     """Return the id that ``stored_hex`` stored."""
-    return stored.hex() if isinstance(stored, bytes) else stored
+    return stored if isinstance(stored, str) else stored.hex()
 
 
-@lru_cache(maxsize=1024)
-def _insert_sql(head: str, columns: int, rows: int, tail: str) -> str:
-    one = f"({','.join('?' * columns)})"
+@lru_cache(maxsize=4096)
+def _insert_sql(head: str, given: tuple[bool, ...], rows: int, tail: str) -> str:
+    one = f"({','.join('?' if is_given else 'NULL' for is_given in given)})"
     return f"{head} VALUES {','.join([one] * rows)} {tail}"
 
 
 def insert_rows(db: sqlite3.Connection, head: str, rows: Sequence[Sequence[Any]], *, tail: str = "") -> int:
-    """Insert rows, many a statement; return how many the table took (fewer with ``ON CONFLICT DO NOTHING``)."""
+    """Insert rows, many a statement; return how many the table took (fewer with ``ON CONFLICT DO NOTHING``).
+
+    A column without any value is no parameter: ``sqlite3`` takes as long to bind a None as five texts.
+    """
     taken = 0
     for start in range(0, len(rows), ROWS_AT_ONCE):
         part = rows[start : start + ROWS_AT_ONCE]
-        sql = _insert_sql(head, len(part[0]), len(part), tail)
-        taken += db.execute(sql, [value for row in part for value in row]).rowcount
+        columns = [*zip(*part, strict=True)]
+        given = tuple(column.count(None) < len(part) for column in columns)
+        sql = _insert_sql(head, given, len(part), tail)
+        values = zip(*compress(columns, given), strict=True)
+        taken += db.execute(sql, [*chain.from_iterable(values)]).rowcount
     return taken
 
 

@@ -140,7 +140,7 @@ def _row_of(
         *text[:5],
         span.start_time_ns,
         span.end_time_ns,
-        text.packed,
+        None if text.packed is None else bytearray(text.packed),
         transaction.now if owner.rollout is None else None,
     )
 
@@ -212,7 +212,7 @@ def _save_owners(transaction: Transaction, owners: Sequence[_Owner]) -> None:
             owner.save(transaction)
 
 
-def _stored(transaction: Transaction, trace_id: bytes | str, span_id: bytes | str) -> Span:
+def _stored(transaction: Transaction, trace_id: bytearray | str, span_id: bytearray | str) -> Span:
     row = transaction.row(
         f"SELECT {SPAN_COLUMNS} FROM {SPAN_TABLES} WHERE s.trace_id = ? AND s.span_id = ?",
         (trace_id, span_id),

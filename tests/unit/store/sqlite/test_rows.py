@@ -22,7 +22,7 @@ from agl.types import ErrorInfo, RolloutConfig
 )
 def test_hex_ids_are_halved_and_others_kept(text: str, num_bytes: int | None) -> None:
     stored = rows.stored_hex(text)
-    assert (len(stored) if isinstance(stored, bytes) else None) == num_bytes
+    assert (len(stored) if isinstance(stored, bytearray) else None) == num_bytes
     assert rows.hex_from_stored(stored) == text
 
 
@@ -51,6 +51,15 @@ def test_any_number_of_rows_is_inserted_once(count: int) -> None:
     assert (
         rows.insert_rows(db, "INSERT INTO t (a, b)", [*given, (-1, "")], tail="ON CONFLICT DO NOTHING") == 1
     )
+
+
+def test_columns_without_any_value_are_inserted_as_null() -> None:
+    db = sqlite3.connect(":memory:")
+    db.execute("CREATE TABLE t (a, b DEFAULT 1, c)")
+    some = [(1, None, None), (2, None, "x")]
+    assert rows.insert_rows(db, "INSERT INTO t (a, b, c)", [(0, None, None)]) == 1
+    assert rows.insert_rows(db, "INSERT INTO t (a, b, c)", some) == 2
+    assert db.execute("SELECT * FROM t ORDER BY a").fetchall() == [(0, None, None), *some]
 
 
 def test_ids_with_quotes_pass_as_one_parameter() -> None:
