@@ -15,7 +15,7 @@ from typing import Any, cast
 from urllib.parse import parse_qsl
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from agl.errors import InvalidRequestError
 from agl.store import wire
@@ -208,9 +208,11 @@ async def decoded(data: bytes, body: Body) -> Any:
     adapter = body.adapter
     if body.many and isinstance(value, list):
         values = cast("list[Any]", value)
-        if len(values) > wire.MAX_BATCH or len(data) > _LONG_BYTES:
-            return await _decoded_list(values, body.list_adapter)
+        if len(values) > wire.MAX_BATCH or len(data) > _LONG_BYTES or body.plain is not None:
+            return await _decoded_list(values, body)
         adapter = body.list_adapter
+    elif body.plain is not None and (record := body.plain(value)) is not None:
+        return record
     try:
         return adapter.validate_json(data, strict=True)
     except ValidationError as error:
@@ -234,7 +236,7 @@ def require_few_values(data: bytes) -> None:
         raise RefusedError("too_large", "the body holds too many values for one request; send it in parts")
 
 
-async def _decoded_list(values: list[Any], adapter: TypeAdapter[Any]) -> list[Any]:
+async def _decoded_list(values: list[Any], body: Body) -> list[Any]:
     if len(values) > wire.MAX_BATCH:
         message = f"a list of {len(values)}: at most {wire.MAX_BATCH} in one request; send it in parts"
         raise RefusedError("invalid", message)
@@ -244,8 +246,13 @@ async def _decoded_list(values: list[Any], adapter: TypeAdapter[Any]) -> list[An
         if time.perf_counter() > turn_ends:
             await asyncio.sleep(0)
             turn_ends = time.perf_counter() + TURN_SECONDS
+        part = values[start : start + _MANY]
+        plain = [] if body.plain is None else [*map(body.plain, part)]
+        if plain and all(plain):
+            records += plain
+            continue
         try:
-            records += adapter.validate_json(orjson.dumps(values[start : start + _MANY]), strict=True)
+            records += body.list_adapter.validate_json(orjson.dumps(part), strict=True)
         except ValidationError as error:
             raise RefusedError("invalid", fields_message(error, start)) from error
     return records

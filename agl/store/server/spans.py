@@ -6,6 +6,7 @@ from typing import Literal
 
 from agl.store import wire
 from agl.store.server.operation import Body, Call, Operation
+from agl.store.server.plain_spans import plain_span
 from agl.types import Page, Span, SpanQuery
 from agl.types.record import Record
 
@@ -45,7 +46,7 @@ def operations() -> tuple[Operation, ...]:
             path="/v1/spans",
             run=_add_spans,
             summary="Store one span or a list, all or none",
-            body=Body(kind=Span, many=True),
+            body=Body(kind=Span, many=True, plain=plain_span),
             parameters=SpanAnswer,
             answers=Span | list[Span] | wire.StoredSpans,
             writes=True,
