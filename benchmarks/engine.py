@@ -3,7 +3,7 @@
 Closed loop: every client sends its next call when the last one is answered. `turns` are conversations of three
 calls, each prompt beginning with all that was said before. Then the single-turn load once more without OpenAI's shapes
 and event loop, to compare when newcomers join: at once, in company (the engine's way), or only when the whole batch has
-finished.
+finished. `streamed` asks for the same answers in chunks, one a token.
 
     python benchmarks/engine.py [--clients 64] [--calls 12]
 """
@@ -61,15 +61,22 @@ def words(rng: random.Random) -> str:
     return " ".join(f"w{rng.randrange(5, VOCABULARY)}" for _ in range(rng.randint(*PROMPT_WORDS)))
 
 
-async def converse(engine: TransformersEngine, rng: random.Random, task: random.Random, turns: int) -> int:
+async def converse(
+    engine: TransformersEngine, rng: random.Random, task: random.Random, turns: int, *, streamed: bool
+) -> int:
     """Return the number of tokens sampled in one conversation about the task."""
     messages, tokens = [{"role": "user", "content": words(task)}], 0
     for _ in range(turns):
         limit = rng.randint(*ANSWER_TOKENS)
         request = {"model": "policy", "messages": messages, "max_tokens": limit, "logprobs": True}
-        answer = await engine.complete_chat(request)
-        tokens += answer["usage"]["completion_tokens"]
-        said = answer["choices"][0]["message"]["content"]
+        if streamed:
+            chunks = [chunk async for chunk in engine.stream_chat(request)]
+            tokens += chunks.pop()["usage"]["completion_tokens"]
+            said = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+        else:
+            answer = await engine.complete_chat(request)
+            tokens += answer["usage"]["completion_tokens"]
+            said = answer["choices"][0]["message"]["content"]
         messages = [
             *messages,
             {"role": "assistant", "content": said},
@@ -81,12 +88,12 @@ async def converse(engine: TransformersEngine, rng: random.Random, task: random.
 async def run_engine(policy: Policy, clients: int, calls: int, table: dict[str, dict[str, float]]) -> None:
     """Measure the whole engine, from request to answer."""
 
-    async def client(number: int, *, per_task: int, turns: int, count: int) -> int:
+    async def client(number: int, *, per_task: int, turns: int, count: int, streamed: bool = False) -> int:
         rng = random.Random(f"client {number}")
         tokens = 0
         for index in range(count):
             task = random.Random(f"{turns} {number // per_task} {index}")
-            tokens += await converse(engine, rng, task, turns)
+            tokens += await converse(engine, rng, task, turns, streamed=streamed)
         return tokens
 
     async def all_clients(many: int, **shape: int) -> int:
@@ -108,8 +115,12 @@ async def run_engine(policy: Policy, clients: int, calls: int, table: dict[str, 
             sampled(
                 await all_clients(clients, per_task=GROUP_SIZE, turns=TURNS, count=max(1, calls // TURNS))
             )
+        with measured(f"{clients} clients, groups of {GROUP_SIZE}, streamed", table) as sampled:
+            sampled(await all_clients(clients, per_task=GROUP_SIZE, turns=1, count=calls, streamed=True))
         with measured("1 client", table) as sampled:
             sampled(await all_clients(1, per_task=1, turns=1, count=calls))
+        with measured("1 client, streamed", table) as sampled:
+            sampled(await all_clients(1, per_task=1, turns=1, count=calls, streamed=True))
 
 
 def run_scheduling(model: Any, clients: int, calls: int, table: dict[str, dict[str, float]]) -> None:
