@@ -45,6 +45,7 @@ class Router:
         clock: seconds, never going back: the clock of ``CallContext.deadline``, the event loop's.
         rng: uniform numbers from 0 to 1.
         sleep: waits so many seconds.
+        opener: makes the servers of an endpoint; None makes those that its settings name.
 
     Raises:
         ConfigError: an endpoint's settings contradict each other.
@@ -60,6 +61,7 @@ class Router:
         clock: Callable[[], float] = time.monotonic,
         rng: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        opener: Callable[[str, ModelEndpoint], Target] | None = None,
     ) -> None:
         self._engine = engine
         self._max_retries = max_retries
@@ -70,7 +72,7 @@ class Router:
         self._board = Board(
             endpoints or {},
             feed=EndpointFeed(store) if store is not None else None,
-            open_target=partial(opened, engine=engine, rng=rng),
+            open_target=opener or partial(opened, engine=engine, rng=rng),
             clock=clock,
         )
 

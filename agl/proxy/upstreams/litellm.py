@@ -21,7 +21,7 @@ from agl.types import ModelEndpoint
 
 Json = dict[str, Any]
 
-_ADDED = ("temperature", "logprobs", "top_logprobs", "seed", "stream_options")
+_ADDED = ("temperature", "logprobs", "top_logprobs", "seed")
 """What the proxy may have added to a request."""
 _WITH_IDS = ("hosted_vllm", "vllm")
 """Providers that are asked for token ids where the endpoint does not say."""
@@ -34,17 +34,21 @@ class LitellmServer:
         endpoint: its settings; ``upstream_model`` is litellm's ``provider/model``.
         url: the provider's base URL; None leaves it to litellm.
         key: the provider's API key; None leaves it to litellm, which has environment variables of its own.
+        library: litellm, or what stands in for it; None imports it with the first call.
 
     Raises:
         MissingExtraError: litellm is not installed.
     """
 
-    def __init__(self, endpoint: ModelEndpoint, *, url: str | None, key: str | None) -> None:
-        require_extra("upstream=litellm", "litellm", "litellm")
+    def __init__(
+        self, endpoint: ModelEndpoint, *, url: str | None, key: str | None, library: Any = None
+    ) -> None:
+        if library is None:
+            require_extra("upstream=litellm", "litellm", "litellm")
         self._endpoint = endpoint
         self._url = url
         self._key = key
-        self._litellm: Any = None
+        self._litellm = library
 
     def takes(self, context: CallContext) -> bool:
         """All that can be said canonically."""
@@ -105,7 +109,7 @@ class LitellmServer:
         """
         litellm = await self._loaded()
         try:
-            return _plain(await litellm.aembedding(**body, **self._fixed(str(body.get("model")))))
+            return _plain(await litellm.aembedding(**{**body, **self._fixed(str(body.get("model")))}))
         except Exception as error:  # whatever litellm and the provider's own library raise
             raise self._failed(error) from error
 

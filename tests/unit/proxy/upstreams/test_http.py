@@ -119,10 +119,9 @@ async def test_a_stream_that_breaks_is_an_error_of_its_events(http, model_server
 
 async def test_leaving_a_stream_closes_it(http, model_server):
     model_server.answers = [model_server.stream(*[b"data: 1\n\n"] * 1000)]
-    with pytest.raises(asyncio.CancelledError):
-        async with http.posted_events("/x", {}) as events:
-            await anext(events)
-            raise asyncio.CancelledError
+    async with http.posted_events("/x", {}) as events:
+        await anext(events)
+        await events.aclose()
     assert model_server.closed == 1
 
 
@@ -142,7 +141,7 @@ async def test_a_probe_takes_any_answer_but_a_failure(http, model_server, answer
 
 
 async def test_many_calls_at_once_have_many_small_clients(http, model_server):
-    gate = asyncio.Event()
+    gate, all_asked = asyncio.Event(), asyncio.Event()
 
     class Slow(httpx.AsyncByteStream):
         async def __aiter__(self):
@@ -151,11 +150,12 @@ async def test_many_calls_at_once_have_many_small_clients(http, model_server):
 
     async def slow(request):
         model_server.requests.append(request)
+        if len(model_server.requests) == 40:
+            all_asked.set()
         return httpx.Response(200, stream=Slow())
 
     model_server.handle_async_request = slow
     calls = [asyncio.create_task(http.post("/x", {})) for _ in range(40)]
-    while len(model_server.requests) < 40:
-        await asyncio.sleep(0)
+    await all_asked.wait()
     gate.set()
     assert await asyncio.gather(*calls) == [b"{}"] * 40

@@ -134,7 +134,7 @@ async def test_events_that_are_none_are_a_502(server, model_server, garbage):
 
 async def test_an_answer_that_is_none_is_a_502(server, model_server):
     model_server.answers = [httpx.Response(200, json={"content": []})]
-    with pytest.raises(UpstreamError, match="no anthropic.messages"):
+    with pytest.raises(UpstreamError, match=r"no anthropic\.messages"):
         await server.complete(CHAT, context())
 
 
