@@ -22,7 +22,7 @@ PACKED_KEYS = (PROMPT_TOKEN_IDS, RESPONSE_TOKEN_IDS, RESPONSE_LOGPROBS)
 FIRST_CHOICE = frozenset(PACKED_KEYS)
 NUMBER_BYTES = 4
 _LAST_CHARACTERS = ("", "AQgw", "AEIMQUYcgkosw048")
-"""With one or two bytes in base64's last group: the last character before the padding, which has no bits behind them."""
+"""With one or two bytes in base64's last group: its last character, which has no bits behind them."""
 
 
 def pack(attributes: Mapping[str, Any]) -> tuple[dict[str, str], bytes | None]:
