@@ -19,11 +19,12 @@ import httpx
 import report
 from store import agl_server
 
+from agl.http.address import dialer
+from agl.http.connections import Connections
+from agl.http.parsing import FastParser, Parser, PlainParser
 from agl.launch.event_loop import loop_factory
 from agl.store.client import HttpStore
-from agl.store.client.address import address_from, dialer
-from agl.store.client.connections import Connections
-from agl.store.client.parsing import FastParser, Parser, PlainParser
+from agl.store.client.address import address_from
 
 Call = Callable[[], Awaitable[object]]
 SIDE_BY_SIDE = (1, 8, 64)

@@ -17,10 +17,11 @@ from store_servers import lasting_port
 from tcp_relay import TLS, Relay
 
 from agl.errors import AccessDeniedError, StoreError, StoreUnavailableError
+from agl.http.address import dialer
+from agl.http.connections import Connections
+from agl.http.parsing import PlainParser
 from agl.store.client import HttpStore, LightningStoreClient
-from agl.store.client.address import address_from, dialer
-from agl.store.client.connections import Connections
-from agl.store.client.parsing import PlainParser
+from agl.store.client.address import address_from
 from agl.store.server import StoreServer
 from agl.store.sqlite import InMemoryLightningStore, SqliteLightningStore
 from agl.types import AttemptQuery, RolloutQuery, RolloutRequest, Span, SpanQuery

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from agl.errors import AccessDeniedError, StoreError, StoreUnavailableError
+from agl.http.address import Dial
+from agl.http.connections import Connections, LostError, NotHttpError, NotSentError
+from agl.http.parsing import Answer, parser_maker
 from agl.store import wire
-from agl.store.client.address import Dial
-from agl.store.client.connections import Connections, LostError, NotHttpError, NotSentError
 from agl.store.client.heads import Heads
 from agl.store.client.lane import Lane
-from agl.store.client.parsing import Answer, parser_maker
 from agl.store.client.refusals import BUSY, TOO_MANY, identity_in, refusal_in, retry_after
 from agl.store.client.retry import Outage
 
@@ -297,7 +297,9 @@ class Caller:
         if lane is None or lane.closing:  # closing: the loop was about to end, and did not
             for other in [one for one in list(self._lanes) if one.is_closed()]:
                 self._lanes.pop(other, None)
-            connections = Connections(self.means.dial, parser_maker())
+            connections = Connections(
+                self.means.dial, parser_maker(), closed="the store was closed on this side"
+            )
             lane = self._lanes[loop] = Lane(connections, post=self._post_spans, sleep=self.means.sleep)
             await lane.begin()
         return lane

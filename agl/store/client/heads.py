@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import agl
+from agl.http.address import Address
 from agl.store import wire
-from agl.store.client.address import Address
 from agl.types.tokens import require_token
 
 GZIP_BYTES = 16 * 1024

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Gene
 from contextlib import contextmanager
 from typing import Any
 
-from agl.store.client.connections import Connections
+from agl.http.connections import Connections
 from agl.store.client.outbox import Outbox
 
 CLOSE_SECONDS = 5.0

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from agl.errors import InvalidRequestError, StoreError, StoreUnavailableError
+from agl.http.connections import PollCutError
 from agl.store import lifecycle, wire
 from agl.store.base import RolloutQueue
 from agl.store.client.bodies import (
@@ -32,7 +33,6 @@ from agl.store.client.bodies import (
     target,
 )
 from agl.store.client.caller import Caller
-from agl.store.client.connections import PollCutError
 from agl.store.client.lane import Lane
 from agl.store.client.waits import Wait
 from agl.types import (

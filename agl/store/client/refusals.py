@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import orjson
 
-from agl.store.client.parsing import Answer
+from agl.http.parsing import Answer
 
 TOO_MANY = 429
 BUSY = frozenset((TOO_MANY, 502, 503, 504))

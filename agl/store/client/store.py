@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agl.errors import ConfigError
+from agl.http.address import Dial, dialer
 from agl.store.base import LightningStore
-from agl.store.client.address import Dial, address_from, dialer
+from agl.store.client.address import address_from
 from agl.store.client.bodies import OBJECT, decoded, target
 from agl.store.client.caller import Caller, Means, Patience
 from agl.store.client.heads import Heads

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from scripted_store import ScriptedStore
 
-from agl.store.client.connections import Connections, LostError
+from agl.http.connections import Connections, LostError
+from agl.http.parsing import FastParser
 from agl.store.client.lane import Lane
-from agl.store.client.parsing import FastParser
 
 
 async def unused(lane: Lane, body: bytes) -> bytes:

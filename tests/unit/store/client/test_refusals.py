@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agl.store.client.parsing import Answer
+from agl.http.parsing import Answer
 from agl.store.client.refusals import identity_in, refusal_in, retry_after
 
 

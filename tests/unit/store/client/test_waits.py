@@ -7,10 +7,10 @@ import math
 import pytest
 from scripted_store import ScriptedStore, Time
 
+from agl.http.connections import Connections
+from agl.http.parsing import FastParser
 from agl.store import wire
-from agl.store.client.connections import Connections
 from agl.store.client.lane import Lane
-from agl.store.client.parsing import FastParser
 from agl.store.client.waits import EARLY_PAUSE_SECONDS, Wait
 
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from scripted_store import BREAKS, Asked, Line, Reply, ScriptedStore
+from scripted_store import BREAKS, Asked, Line, Reply, ScriptedStore, until
 
-from agl.store.client import connections
-from agl.store.client.connections import (
+from agl.http import connections
+from agl.http.connections import (
     MAX_CONNECTIONS,
     Connections,
     LostError,
@@ -17,7 +17,7 @@ from agl.store.client.connections import (
     NotSentError,
     PollCutError,
 )
-from agl.store.client.parsing import FastParser
+from agl.http.parsing import FastParser
 
 GET = b"GET /x HTTP/1.1\r\nhost: h\r\n\r\n"
 
@@ -195,3 +195,131 @@ async def test_closing_ends_what_is_under_way_and_lets_nothing_new_begin(server:
     assert all(line.is_closing() for line in server.connections)
     with pytest.raises(NotSentError, match="closed on this side"):
         await ask(made)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def test_a_stream_is_read_as_it_comes_and_its_connection_used_again(server: ScriptedStore) -> None:
+    server.on("GET /x", never)
+    made = opened(server)
+    pieces: list[bytes] = []
+
+    async def reading() -> int:
+        async with made.stream(GET, seconds=10) as (head, body):
+            while piece := await body.read():
+                pieces.append(piece)
+        return head.status
+
+    call = asyncio.ensure_future(reading())
+    await asyncio.sleep(0)
+    line = server.connections[0]
+    line.protocol.data_received(HEAD[:30])
+    line.protocol.data_received(HEAD[30:] + b"2\r\nab\r\n")
+    await until(lambda: pieces == [b"ab"])
+    line.protocol.data_received(b"1\r\nc\r\n0\r\n\r\n")
+    assert await call == 200
+    assert pieces == [b"ab", b"c"]
+    server.on("GET /x", lambda _: 1)
+    assert await ask(made) == 200
+    assert len(server.connections) == 1
+
+
+async def test_leaving_a_stream_closes_its_connection_at_once(server: ScriptedStore) -> None:
+    server.on("GET /x", never)
+    made = opened(server)
+
+    async def reading() -> None:
+        async with made.stream(GET, seconds=10) as (_, body):
+            await body.read()
+
+    call = asyncio.ensure_future(reading())
+    await asyncio.sleep(0)
+    line = server.connections[0]
+    line.protocol.data_received(HEAD + b"2\r\nab\r\n")
+    await call
+    assert line.is_closing()
+
+
+async def test_a_cancelled_stream_closes_its_connection_at_once(server: ScriptedStore) -> None:
+    server.on("GET /x", never)
+    made = opened(server)
+
+    async def reading() -> None:
+        async with made.stream(GET, seconds=10):
+            pass
+
+    call = asyncio.ensure_future(reading())
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.wait((call,))
+    assert server.connections[0].is_closing()
+
+
+@pytest.mark.parametrize("head", [b"", HEAD])
+async def test_a_stream_that_falls_silent_is_lost_late(server: ScriptedStore, head: bytes) -> None:
+    server.on("GET /x", never)
+    made = opened(server)
+
+    async def reading() -> None:
+        async with made.stream(GET, seconds=0.01) as (_, body):
+            await body.read()
+
+    call = asyncio.ensure_future(reading())
+    await asyncio.sleep(0)
+    server.connections[0].protocol.data_received(head)
+    with pytest.raises(LostError, match=r"nothing came for 0\.01 s") as lost:
+        await call
+    assert lost.value.late
+
+
+async def test_a_stream_that_is_cut_says_so_after_what_came(server: ScriptedStore) -> None:
+    server.on("GET /x", never)
+    made = opened(server)
+    pieces: list[bytes] = []
+
+    async def reading() -> None:
+        async with made.stream(GET, seconds=10) as (_, body):
+            while piece := await body.read():
+                pieces.append(piece)
+
+    call = asyncio.ensure_future(reading())
+    await asyncio.sleep(0)
+    server.connections[0].protocol.data_received(HEAD + b"2\r\nab\r\n")
+    server.break_all()
+    with pytest.raises(LostError, match="reset by peer"):
+        await call
+    assert pieces == [b"ab"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_body_without_a_length_ends_with_its_connection(
+    server: ScriptedStore, streamed: bool
+) -> None:
+    server.on("GET /x", never)
+    made = opened(server)
+
+    async def reading() -> bytes:
+        if not streamed:
+            return (await made.exchange(GET, seconds=10)).body
+        async with made.stream(GET, seconds=10) as (_, body):
+            parts = [await body.read()]
+            while parts[-1]:
+                parts.append(await body.read())
+        return b"".join(parts)
+
+    call = asyncio.ensure_future(reading())
+    await asyncio.sleep(0)
+    line = server.connections[0]
+    line.protocol.data_received(b"HTTP/1.1 200 OK\r\n\r\nab")
+    await asyncio.sleep(0)
+    line.protocol.data_received(b"c")
+    line.protocol.connection_lost(None)
+    assert await call == b"abc"
+
+
+async def test_exchanges_without_a_limit_do_not_wait(server: ScriptedStore) -> None:
+    server.on("GET /x", lambda _: 1)
+    made = Connections(server.dial, FastParser, max_connections=None)
+    assert await asyncio.gather(*(ask(made) for _ in range(MAX_CONNECTIONS + 1)))
+    assert len(server.connections) == MAX_CONNECTIONS + 1
