@@ -28,6 +28,10 @@ def test_calls_are_taken_out_of_the_text():
     ]
 
 
+def test_the_text_before_a_call_keeps_the_space_that_it_begins_with():
+    assert parse('\n I look.\n<tool_call>{"name": "look"}</tool_call>')[0] == "\n I look."
+
+
 def test_arguments_written_as_text_stay_text():
     _, calls = parse('<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>')
     assert calls[0]["function"] == {"name": "f", "arguments": '{"a": 1}'}
