@@ -150,13 +150,11 @@ class RecentCalls:
         self._shrink()
 
     def _shrink(self) -> None:
-        if len(self._in_order) <= self._max_calls and self._bytes <= self._max_bytes:
-            return
-        for call in list(self._in_order):
-            if call.outcome.done():
-                self._forget(call)
-                if len(self._in_order) <= self._max_calls and self._bytes <= self._max_bytes:
-                    return
+        while len(self._in_order) > self._max_calls or self._bytes > self._max_bytes:
+            oldest = next((call for call in self._in_order if call.outcome.done()), None)
+            if oldest is None:
+                return
+            self._forget(oldest)
 
     def _forget(self, call: RecentCall) -> None:
         name = self._in_order.pop(call)
