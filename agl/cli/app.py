@@ -116,6 +116,7 @@ def options(
       agl train +recipe=ppo_sql    a small policy learns to write SQL, on a CPU
       agl train --help
       agl store --help
+      agl proxy --help
     """
 
 
@@ -154,6 +155,53 @@ def train(
     from agl.cli import train as command
 
     command.main(overrides or [], cfg=cfg, config_dir=config_dir, run_dir=run_dir, resume=resume)
+
+
+@app.command()
+def proxy(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="OVERRIDES", help="proxy.endpoints=..., proxy.KEY=VALUE; --cfg shows the keys."
+        ),
+    ] = None,
+    *,
+    store_url: Annotated[
+        str | None, typer.Option("--store-url", metavar="URL", help="The store that is being served.")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; default 127.0.0.1. Others need a token.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Default 4748; 0 takes a free one.")] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help="The proxy's own secret. Other users of this machine can read it here: prefer AGL_PROXY_TOKEN in the"
+            " environment. The store's is AGL_STORE_TOKEN.",
+        ),
+    ] = None,
+    config_dir: Annotated[Path | None, typer.Option(help="A further folder of config groups.")] = None,
+    cfg: Annotated[bool, typer.Option("--cfg", help="Print the composed settings and exit.")] = False,
+) -> None:
+    """Serve the door to the models by itself; calls are recorded in a store that is served elsewhere.
+
+    \b
+    For example:
+      agl proxy --store-url http://127.0.0.1:4747
+      agl proxy --store-url URL "proxy.endpoints={gpu: {model: m, urls: ['http://gpu1:8000/v1']}}"
+    """
+    from agl.cli import proxy as command
+
+    command.main(
+        overrides or [],
+        store_url=store_url,
+        host=host,
+        port=port,
+        token=token,
+        config_dir=config_dir,
+        cfg=cfg,
+    )
 
 
 app.add_typer(store, name="store")

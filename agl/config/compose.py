@@ -110,7 +110,7 @@ def load_settings(path: Path, overrides: Sequence[str] = ()) -> Settings:
 
 
 def _composed(folders: Sequence[Path], name: str, overrides: Sequence[str], *, source: str) -> Settings:
-    overrides = [_quoted_url(override) for override in overrides]
+    overrides = [_whole_mapping(_quoted_url(override)) for override in overrides]
     for override in overrides:
         if override.lstrip("+~").startswith(("hydra.", "hydra/", "hydra=")):
             raise ConfigError(f"{override}: agl takes no settings of Hydra itself")
@@ -130,6 +130,16 @@ def _quoted_url(override: str) -> str:
     """Put a value that is a URL in quotes: Hydra's grammar has no ``=``, ``&`` and ``,`` outside of them."""
     found = _URL_VALUE.fullmatch(override)
     return f"{found.group(1)}='{found.group(2)}'" if found else override
+
+
+def _whole_mapping(override: str) -> str:
+    """Let ``key={...}`` bring keys of its own; Hydra only takes it with ``++``. What is no setting is refused later."""
+    key, _, value = override.partition("=")
+    return (
+        f"++{override}"
+        if value.startswith("{") and "." in key and not key.startswith(("+", "~"))
+        else override
+    )
 
 
 def _raw(folders: Sequence[Path], name: str, overrides: Sequence[str]) -> dict[str, Json]:

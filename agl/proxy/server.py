@@ -26,9 +26,7 @@ from agl.types.resource import NO_KEY
 from agl.types.tokens import require_token
 
 _BACKLOG = 2048
-_GRACE_SECONDS = (
-    0.5  # for calls in flight when the proxy stops; with the server's own second, a stop takes under 2 s
-)
+_MAX_GRACE_SECONDS = 3.0  # with the server's own second and the last records, a stop takes under 5 s
 _KEEP_ALIVE_SECONDS = (
     75  # longer than clients keep an idle connection, so that it is the client who closes it
 )
@@ -65,6 +63,7 @@ class LLMProxy:
             answer 429 or 5xx.
         cache: answer a request from the record of an equal one: ``repeatable`` where the answer does not depend on
             chance (temperature 0, or a seed), ``all`` always; None never.
+        grace_seconds: for calls in flight when the proxy stops; the rest are cancelled and recorded as such.
     """
 
     def __init__(
@@ -80,6 +79,7 @@ class LLMProxy:
         cache: CacheMode | None = None,
         endpoints: Mapping[str, ModelEndpoint] | None = None,
         max_retries: int = 4,
+        grace_seconds: float = 0.5,
     ) -> None:
         require_token(token, "proxy.token")
         if not _is_loopback(host) and token is None:
@@ -106,6 +106,9 @@ class LLMProxy:
         self.endpoints = dict(endpoints or {})
         RouteTable(self.endpoints)  # what is wrong with the routes is told before anything starts
         self.max_retries = max_retries
+        if not 0 <= grace_seconds <= _MAX_GRACE_SECONDS:
+            raise ConfigError(f"proxy.grace_seconds={grace_seconds}: 0 to {_MAX_GRACE_SECONDS}")
+        self.grace_seconds = grace_seconds
 
     @asynccontextmanager
     async def serving(self, store: LightningStore, upstream: Upstream | None) -> AsyncGenerator[ProxyServer]:
@@ -113,7 +116,7 @@ class LLMProxy:
 
         They go to the endpoints of settings and store, and to ``upstream`` where none takes them.
 
-        On the way out calls in flight get half a second, are then cancelled, and every record is written.
+        On the way out calls in flight get their time, are then cancelled, and every record is written.
 
         Raises:
             ConfigError: the address cannot be listened on, or an endpoint's servers cannot be spoken to.
@@ -148,7 +151,7 @@ class LLMProxy:
                 yield ProxyServer(url=_url(self.host, listener), api_key=secret, router=router)
             finally:
                 try:
-                    await app.close(grace_seconds=_GRACE_SECONDS)
+                    await app.close(grace_seconds=self.grace_seconds)
                 finally:
                     server.should_exit = True
                     await task

@@ -70,7 +70,7 @@ def test_a_group_lists_every_setting_with_its_python_default(path: Path) -> None
     check_node(written(path), own_values="${recipe_dir:" in path.read_text())
 
 
-@pytest.mark.parametrize("name", ["train", "store"])
+@pytest.mark.parametrize("name", ["train", "store", "proxy"])
 def test_a_root_lists_every_setting_with_its_python_default(name: str) -> None:
     root = written(ROOT / "configs" / f"{name}.yaml")
     groups = [name for choice in root.pop("defaults") if isinstance(choice, dict) for name in choice]

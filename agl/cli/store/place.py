@@ -22,11 +22,11 @@ def store_settings(overrides: Sequence[str], *, config_dir: Path | None, **optio
     Raises:
         ConfigError: a mistake in the overrides.
     """
-    given = {name: _literal(value) for name, value in options.items() if value is not None}
+    given = {name: literal(value) for name, value in options.items() if value is not None}
     return compose("store", overrides, config_dir=config_dir).with_values(**given)
 
 
-def _literal(value: Json) -> Json:
+def literal(value: Json) -> Json:
     """Keep text from being read as a reference to other settings."""
     return value.replace("${", "\\${") if isinstance(value, str) else value
 
@@ -50,7 +50,7 @@ def existing_store(
             raise ConfigError(f"{overrides[0]}: --store-url says which store it is; leave this out")
         settings = store_settings(["store=client"], config_dir=config_dir, token=token)
         node = cast("Mapping[str, Json]", settings.raw["store"])
-        client = {**node, "url": _literal(store_url), "token": "${token}", **_PATIENCE}
+        client = {**node, "url": literal(store_url), "token": "${token}", **_PATIENCE}
         at_url = settings.with_values(store=client)
         return build(at_url, LightningStore, "store")  # type: ignore[type-abstract]
     settings = store_settings(overrides, config_dir=config_dir)

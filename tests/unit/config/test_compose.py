@@ -109,6 +109,16 @@ def test_a_malformed_override_is_shown_back(world: Path, override: str) -> None:
     assert message(world, override).startswith(f"{override}: not an override; write key=value")
 
 
+def test_a_mapping_is_given_whole_and_may_have_keys_of_its_own() -> None:
+    endpoints = "proxy.endpoints={gpu: {model: m, urls: ['http://gpu1:8000/v1']}}"
+    settings = compose("proxy", ["store.url=http://s", endpoints], folders=search_folders()[:1])
+    assert settings.values["proxy"]["endpoints"] == {"gpu": {"model": "m", "urls": ["http://gpu1:8000/v1"]}}
+    check(settings)
+    misspelt = ["store.url=http://s", "proxy.endpoint={gpu: {}}"]
+    with pytest.raises(ConfigError, match=r"proxy\.endpoint is not a setting.*did you mean proxy\.endpoints"):
+        check(compose("proxy", misspelt, folders=search_folders()[:1]))
+
+
 @pytest.mark.parametrize(
     "url", ["http://host:1/a?b=c&d=e", "mongodb://one:1,two:2/?w=majority", "hf://org/name@main"]
 )
