@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from random import Random
 
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -23,7 +24,7 @@ from agl.proxy.cache import CacheMode
 from agl.proxy.calls import AskedCall, Calls
 from agl.proxy.dialects.anthropic_messages import AnthropicMessages
 from agl.proxy.dialects.base import Dialect
-from agl.proxy.dialects.openai_chat import check_common, object_from_body
+from agl.proxy.dialects.openai_chat import check_common
 from agl.proxy.exchange import (
     ClientGoneError,
     Delivery,
@@ -33,6 +34,7 @@ from agl.proxy.exchange import (
     Scope,
     Send,
 )
+from agl.proxy.json_body import object_from_body
 from agl.proxy.keys import AttemptKeys
 from agl.proxy.prices import Prices
 from agl.proxy.refusal import CallRefusedError
@@ -46,7 +48,7 @@ from agl.store.base import LightningStore
 log = logging.getLogger(__name__)
 
 _BODY_SECONDS = 120.0  # longest wait for a request's body; a large one over a slow line takes less
-_NATIVE_HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")
+_NATIVE_HEADERS = (b"anthropic-version", b"anthropic-beta", b"openai-beta")
 """What providers need of a request's headers when it is passed through to them."""
 
 
@@ -65,6 +67,7 @@ class ProxyApp:
         cache: which requests are answered from the record of an equal one; None is none.
         now_ns: the wall clock.
         monotonic: the clock of what is remembered.
+        rng: of the spans' ids; None is one of its own, seeded by the system.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class ProxyApp:
         cache: CacheMode | None = None,
         now_ns: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
+        rng: Random | None = None,
     ) -> None:
         self._upstream = upstream
         self._keys = AttemptKeys(secret, required=needs_key)
@@ -97,6 +101,7 @@ class ProxyApp:
             admission=self._admission,
             upstream_timeout_seconds=upstream_timeout_seconds,
             now_ns=now_ns,
+            rng=rng or Random(),
         )
         self._closing = False
         self._reading: set[asyncio.Timeout] = set()
@@ -284,5 +289,5 @@ async def _fail(
 
 
 def _native_headers(exchange: Exchange) -> dict[str, str]:
-    found = ((name, exchange.header(name.encode())) for name in _NATIVE_HEADERS)
-    return {name: value for name, value in found if value is not None}
+    headers = exchange.headers
+    return {name.decode(): headers[name].decode("latin-1") for name in _NATIVE_HEADERS if name in headers}

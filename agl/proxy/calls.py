@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Any, cast
 
 import orjson
@@ -91,7 +91,9 @@ class Calls:
         admission: Admission,
         upstream_timeout_seconds: float,
         now_ns: Callable[[], int],
+        rng: Random,
     ) -> None:
+        self._rng = rng
         self._admission = admission
         self._upstream = upstream
         self._routed = upstream if isinstance(upstream, RoutedUpstream) else None
@@ -174,7 +176,7 @@ class Calls:
         call = Call(
             address=address,
             request=upstream_chat(chat, forced),
-            span_id=os.urandom(8).hex(),
+            span_id=self._new_span_id(),
             traceparent=asked.traceparent,
             started_ns=self._now_ns(),
             policy_version=version,
@@ -244,7 +246,7 @@ class Calls:
         call = Call(
             address=address,
             request=body,
-            span_id=os.urandom(8).hex(),
+            span_id=self._new_span_id(),
             traceparent=None,
             started_ns=self._now_ns(),
             policy_version=None,
@@ -344,6 +346,9 @@ class Calls:
             sent.asked.delivery.fail(message, status=status, code=error_type, body=told)
         worded = sent.asked.dialect.error_body(message, status=status, code=error_type, body=told)
         return Outcome(status=status, body=worded, content_type=JSON, span_id=span.span_id, unrecorded=span)
+
+    def _new_span_id(self) -> str:
+        return f"{self._rng.getrandbits(64):016x}"
 
     def _ended(self, sent: _Dispatched) -> Ended:
         return Ended(

@@ -78,7 +78,9 @@ def address_from_path(method: str, raw_path: bytes) -> tuple[Address, Route]:
     Raises:
         CallRefusedError: 404 for a path that names no attempt or endpoint, 405 for the wrong method.
     """
-    segments = [unquote(part) for part in raw_path.decode("ascii", "replace").split("/")]
+    segments = raw_path.decode("ascii", "replace").split("/")
+    if b"%" in raw_path:
+        segments = [unquote(part) for part in segments]
     match segments:
         case ["", "rollout", rollout_id, "attempt", attempt_id, "agent", agent, "v1", *rest]:
             found = _address(rollout_id, attempt_id, agent, rest)
