@@ -71,7 +71,10 @@ class OpenAIServer:
             except UpstreamError as error:
                 self._learn(error, asked, context)
                 continue
-            return chat_from_completion(answer) if is_text else answer
+            answer = chat_from_completion(answer) if is_text else answer
+            if not answer.get("choices") or not _has_choices(answer, "message"):
+                raise self._http.broken("answered with what is no completion")
+            return answer
 
     async def stream(self, request: Mapping[str, Any], context: CallContext) -> AsyncGenerator[Json]:
         """Answer a canonical request in chunks.
@@ -117,8 +120,10 @@ class OpenAIServer:
         end = _StreamEnd()
         async with self._http.posted_events(path, asked) as events, aclosing(events):
             async for event in events:
-                if event.data == DONE:
+                if event.data == DONE and end.has_begun:
                     return
+                if event.data == DONE:
+                    raise self._http.broken("streamed no answer")
                 chunk = self._chunk(event.data)
                 end.note(chunk)
                 yield chunk
@@ -135,6 +140,8 @@ class OpenAIServer:
         found = cast("Json", chunk)
         if found.get("error") and not found.get("choices"):
             raise _streamed_error(self._http.url, found)
+        if not _has_choices(found, "delta"):
+            raise self._http.broken("streamed what is no chunk of a completion")
         return found
 
     def _asked(self, request: Mapping[str, Any], context: CallContext, *, stream: bool) -> Json:
@@ -175,15 +182,33 @@ class _StreamEnd:
     def note(self, chunk: Mapping[str, Any]) -> None:
         """Take a chunk into account."""
         for choice in cast("list[Json]", chunk.get("choices") or []):
-            index = choice.get("index", 0)
+            index = choice.get("index") or 0
             self._open.add(index)
             if choice.get("finish_reason"):
                 self._ended.add(index)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether any choice has."""
+        return bool(self._open)
+
+    @property
     def has_come(self) -> bool:
         """Whether nothing is missing."""
         return bool(self._open) and self._open == self._ended
+
+
+def _has_choices(told: Mapping[str, Any], field: str) -> bool:
+    """Whether the choices are objects, each with an object in ``field``, or nothing there."""
+    choices: object = told.get("choices") or []
+    return isinstance(choices, list) and all(
+        isinstance(choice, dict) and _is_choice(cast("Json", choice), field)
+        for choice in cast("list[object]", choices)
+    )
+
+
+def _is_choice(choice: Json, field: str) -> bool:
+    return isinstance(choice.get("index") or 0, int) and isinstance(choice.get(field) or {}, dict)
 
 
 def _is_wanted(name: str, context: CallContext) -> bool:
