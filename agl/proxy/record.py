@@ -24,6 +24,7 @@ from agl.types.packing import packed_floats, packed_ids
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _MAX_DESCRIPTION = 2000  # characters of an error's text on the span
+_OK = SpanStatus(code="ok")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ class Ended:
 def answered_span(call: Call, answer: Mapping[str, Any], ended: Ended) -> Span:
     """Return the record of an answered call."""
     attributes = _asked(call, ended) | _answered(call, answer, ended)
-    return _span(call, attributes, SpanStatus(code="ok"), ended)
+    return _span(call, attributes, _OK, ended)
 
 
 def failed_span(
@@ -104,8 +105,8 @@ def embeddings_span(call: Call, answer: Mapping[str, Any], ended: Ended) -> Span
         attributes[key.INPUT_TOKENS] = count
     if call.address.agent is not None:
         attributes[key.AGENT] = call.address.agent
-    span = _span(call, attributes, SpanStatus(code="ok"), ended)
-    return span.model_copy(update={"name": f"embeddings {call.request['model']}"})
+    span = _span(call, attributes, _OK, ended)
+    return span.changed(name=f"embeddings {call.request['model']}")
 
 
 def _answered(call: Call, answer: Mapping[str, Any], ended: Ended) -> dict[str, Any]:
@@ -123,7 +124,9 @@ def _answered(call: Call, answer: Mapping[str, Any], ended: Ended) -> dict[str, 
             if isinstance(count, int):
                 attributes[name] = count
         details = cast("dict[str, object]", usage).get("prompt_tokens_details")
-        cached = cast("dict[str, object]", details).get("cached_tokens") if isinstance(details, dict) else None
+        cached = (
+            cast("dict[str, object]", details).get("cached_tokens") if isinstance(details, dict) else None
+        )
         if isinstance(cached, int):
             attributes[key.CACHED_TOKENS] = cached
     if ended.first_chunk_ns is not None:
@@ -158,20 +161,24 @@ def _span(call: Call, attributes: dict[str, Any], status: SpanStatus, ended: End
     address = call.address
     trace = _TRACEPARENT.fullmatch(call.traceparent) if call.traceparent else None
     trace_id, parent_id = trace.groups() if trace else (_attempt_trace_id(address), None)
-    return Span(
-        span_id=call.span_id,
-        trace_id=trace_id,
-        parent_id=parent_id,
-        name=key.CHAT_SPAN_PREFIX + call.request["model"],
-        kind="client",
-        status=status,
-        attributes=attributes,
-        resource={"service.name": "agl.proxy"},
-        start_time_ns=call.started_ns,
-        end_time_ns=ended.ended_ns,
-        rollout_id=address.rollout_id,
-        attempt_id=address.attempt_id,
-    )
+    fields = {
+        "span_id": call.span_id,
+        "trace_id": trace_id,
+        "parent_id": parent_id,
+        "name": key.CHAT_SPAN_PREFIX + call.request["model"],
+        "kind": "client",
+        "status": status,
+        "attributes": attributes,
+        "events": (),
+        "links": (),
+        "resource": {"service.name": "agl.proxy"},
+        "start_time_ns": call.started_ns,
+        "end_time_ns": ended.ended_ns,
+        "rollout_id": address.rollout_id,
+        "attempt_id": address.attempt_id,
+        "sequence_id": None,
+    }
+    return Span.trusted(fields)  # a check costs more than all else that is done for the span
 
 
 def _attempt_trace_id(address: Address) -> str:

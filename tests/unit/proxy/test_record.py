@@ -1,8 +1,9 @@
 import orjson
 import pytest
 
-from agl.proxy.record import Call, Ended, answered_span, failed_span
+from agl.proxy.record import Call, Ended, answered_span, embeddings_span, failed_span
 from agl.proxy.routes import Address
+from agl.types import Span
 from agl.types import attributes as key
 from agl.types.packing import floats_from_packed, ids_from_packed
 
@@ -150,3 +151,13 @@ def test_a_failed_call_keeps_what_was_asked_and_why_it_failed():
     assert (span.status.code, len(span.status.description)) == ("error", 2000)
     assert span.attributes[key.ERROR_TYPE] == "429"
     assert key.INPUT_MESSAGES in span.attributes
+
+
+def test_the_span_is_one_that_a_check_would_pass(answer_of):
+    call = call_of(n=2)
+    for span in (
+        answered_span(call, answer_of(1, 2), Ended(ended_ns=2)),
+        failed_span(call, Ended(ended_ns=2), error_type="x", description="y", received=answer_of(1)),
+        embeddings_span(call_of(), {"usage": {"prompt_tokens": 3}}, Ended(ended_ns=2)),
+    ):
+        assert Span.model_validate(span.model_dump()) == span
