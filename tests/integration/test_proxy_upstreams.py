@@ -7,9 +7,12 @@ import json
 import logging
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import urlsplit
 
+import httpx
 import openai
 import orjson
+import psutil
 import pytest
 from anthropic import AsyncAnthropic
 from model_servers import model_process, moody_server
@@ -417,3 +420,45 @@ async def test_litellm_reaches_a_real_server_plain_streamed_and_refused(store, m
     assert [asked["model"] for asked in upstream.requests] == ["qwen"] * 3
     assert [span.status.code for span in spans] == ["ok", "ok", "error"]
     assert "sk-very-s3cret" not in f"{caught.value} {spans}"
+
+
+async def test_a_server_killed_in_mid_stream_is_an_error_for_the_agent_and_a_part_on_the_record(store):
+    waits = [{"role": "user", "content": "wait"}]
+    async with (
+        model_process() as process,
+        model_process() as spare,
+        calling(store, proxy_with(process.url, spare.url)) as (client, attempt, _),
+    ):
+        stream = await ask(client, messages=waits, stream=True)
+        said = [(await anext(stream)).choices[0].delta.content for _ in range(3)]
+        process.kill()
+        spare.kill()
+        with pytest.raises((openai.APIError, httpx.HTTPError)):
+            [chunk async for chunk in stream]
+    (span,) = await spans_of(store, attempt)
+    recorded = json.loads(span.attributes[key.OUTPUT_MESSAGES])[0]["content"]
+    assert span.status.code == "error"
+    assert recorded.startswith("".join(said))
+    assert key.RESPONSE_TOKEN_IDS in span.attributes
+
+
+async def test_no_connection_and_no_task_is_left_behind(store):
+    before = asyncio.all_tasks()
+    async with moody_server() as (upstream, url):
+        port = urlsplit(url).port
+        async with calling(store, proxy_with(url)) as (client, _, _):
+            upstream.moods = [500, "cut", "garbage", 429, "stuck", "redirect"] * 3
+            calls = [asyncio.create_task(ask(client, stream=bool(n % 2))) for n in range(24)]
+            done, late = await asyncio.wait(calls, timeout=2)
+            for call in late:
+                call.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+            for call in done:
+                if call.exception() is None and hasattr(call.result(), "close"):
+                    await call.result().close()
+            assert (await ask(client)).choices[0].finish_reason == "stop"
+    lines = psutil.Process().net_connections(
+        "tcp"
+    )  # one that nobody closes outlives the server, in CLOSE_WAIT
+    assert [line for line in lines if line.raddr and line.raddr.port == port] == []
+    assert asyncio.all_tasks() - before == set()
