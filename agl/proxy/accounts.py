@@ -7,6 +7,7 @@ rollout) is read back from the store where somebody needs it: a budget, or a per
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from typing import Any, Literal
 from agl.store.base import SpanLog
 from agl.types import Span, SpanQuery
 from agl.types import attributes as key
+
+log = logging.getLogger(__name__)
 
 BUDGET_EXCEEDED = "budget_exceeded"
 """The error type of a call that a budget stopped before it was put to a model."""
@@ -289,6 +292,8 @@ class Accounts:
                 call = call_from_span(span)
                 if call is not None:
                     found.append((span.start_time_ns, call))
+            if cursor is None and page.next_cursor is not None:
+                log.info("the calls of %s are read back from the store", _named(ledger.query))
             cursor = page.next_cursor
             if cursor is None:
                 break
@@ -331,6 +336,10 @@ async def accounts_answer(accounts: Accounts, asked: Mapping[str, str]) -> dict[
         "total": accounts.total.as_json(),
         "runs": {run_id: ledger.as_json() for run_id, ledger in accounts.runs().items()},
     }
+
+
+def _named(query: SpanQuery) -> str:
+    return f"run {query.run_id}" if query.rollout_id is None else f"rollout {query.rollout_id}"
 
 
 def _count(said: Mapping[str, Any], name: str) -> int:

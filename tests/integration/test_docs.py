@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from proxy_processes import agl_proxy, scripted_upstream, served_proxy
 from store_processes import agl_store, served
 from train_processes import finished, start_train
 
@@ -25,6 +26,8 @@ MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 """What the pages train; the tests train the recipe's own policy instead."""
 SERVED = "http://127.0.0.1:4747"
 """Where the pages find a store that is served."""
+PROXY = "http://127.0.0.1:4748"
+"""Where they find a proxy, with a model ``m``."""
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -60,6 +63,11 @@ def test_every_python_block_runs(block: str, tmp_path: Path) -> None:
         if SERVED in text:
             store = stack.enter_context(served("store=memory", folder=folder))
             text = text.replace(SERVED, store.url)
+            if PROXY in text:
+                upstream = stack.enter_context(scripted_upstream())
+                endpoint = f"proxy.endpoints={{gpu: {{model: m, urls: ['{upstream.url}']}}}}"
+                arguments = ("--store-url", store.url, endpoint)
+                text = text.replace(PROXY, stack.enter_context(served_proxy(*arguments, folder=folder)).url)
         (folder / "block.py").write_text(text)
         done = subprocess.run(
             [sys.executable, "block.py"],
@@ -108,7 +116,7 @@ def test_every_setting_that_the_pages_name_exists() -> None:
         for page in PAGES
         for code in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
         for match in re.findall(
-            r"(?<![\w./=])\+?((?:algorithm|learner|policy|adapter|runner|metrics)\.[\w.]+)=", code
+            r"(?<![\w./=])\+?((?:algorithm|learner|policy|adapter|runner|metrics|proxy)\.[\w.]+)=", code
         )
     }
     assert len(named) > 5
@@ -155,3 +163,26 @@ def test_every_store_command_of_the_pages_does_what_it_says(tmp_path: Path) -> N
             shown = [] if command in upkeep else ["--cfg"]
             code, _, err = agl_store(*command, *shown, folder=tmp_path)
             assert (code, err) == (0, ""), command
+
+
+def test_every_proxy_command_of_the_pages_has_settings_that_exist(tmp_path: Path) -> None:
+    commands = [
+        shlex.split(line, comments=True)[2:]
+        for page in PAGES
+        for block in blocks(page, "sh")
+        for line in block.splitlines()
+        if line.startswith("agl proxy")
+    ]
+    assert commands
+    for command in commands:
+        code, _, err = agl_proxy(*command, "--cfg", folder=tmp_path)
+        assert (code, err) == (0, ""), command
+
+
+def test_the_endpoints_of_the_proxys_page_are_settings(tmp_path: Path) -> None:
+    (group,) = blocks(ROOT / "docs" / "proxy.md", "yaml")
+    (tmp_path / "proxy").mkdir()
+    (tmp_path / "proxy" / "mine.yaml").write_text(group)
+    settings = compose("train", ["+recipe=ppo_sql", "proxy=mine"], config_dir=tmp_path)
+    check(settings)
+    assert set(settings.values["proxy"]["endpoints"]) == {"policy", "judge", "claude", "critic"}

@@ -62,3 +62,12 @@ def test_the_key_of_another_attempt_is_refused_in_words(headers, required):
 def test_without_a_valid_key_only_a_proxy_that_needs_none_lets_in(headers):
     assert refusal_of(headers).status == 401
     check(headers, required=False)
+
+
+@pytest.mark.parametrize("headers", [{}, bearer("wrong"), bearer(OWN)])
+def test_the_proxys_accounts_are_opened_by_its_own_secret_alone(headers):
+    with pytest.raises(CallRefusedError, match="the proxy's own token") as caught:
+        AttemptKeys(SECRET, required=True).check_secret(headers)
+    assert caught.value.status == 401
+    AttemptKeys(SECRET, required=False).check_secret(headers)
+    AttemptKeys(SECRET, required=True).check_secret(bearer(SECRET))
