@@ -15,8 +15,9 @@ from agl.proxy.dialects.anthropic.content import NativeOnly
 from agl.proxy.dialects.anthropic.errors import error_object, refused
 from agl.proxy.dialects.anthropic.events import MessageEvents
 from agl.proxy.dialects.anthropic.native import MessageReader, chat_answer
-from agl.proxy.dialects.anthropic.request import chat_request, parsed_body
+from agl.proxy.dialects.anthropic.request import chat_request
 from agl.proxy.dialects.base import ClientRequest
+from agl.proxy.json_body import object_from_body
 
 
 class AnthropicMessages:
@@ -33,7 +34,7 @@ class AnthropicMessages:
         Raises:
             CallRefusedError: 400, what is wrong with which field.
         """
-        return _client_request(parsed_body(body), counting=False)
+        return _client_request(object_from_body(body), counting=False)
 
     def count_request(self, body: bytes) -> ClientRequest:
         """Read the body of a request to count tokens; its ``chat`` is what a call of the model would be asked.
@@ -41,7 +42,7 @@ class AnthropicMessages:
         Raises:
             CallRefusedError: 400, what is wrong with which field.
         """
-        return _client_request(parsed_body(body), counting=True)
+        return _client_request(object_from_body(body), counting=True)
 
     def count_answer(self, num_tokens: int) -> bytes:
         """Return the body for a count."""

@@ -12,6 +12,7 @@ import orjson
 
 from agl.proxy.canonical import choices_of
 from agl.proxy.dialects.base import ClientRequest
+from agl.proxy.json_body import object_from_body
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.refusal import error_body as worded_error_body
 
@@ -140,21 +141,6 @@ def chunk_of_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
         said = {name: value for name, value in choice.items() if name != "message"}
         choices.append(said | {"delta": delta, "finish_reason": None})
     return {**answer, "object": "chat.completion.chunk", "choices": choices}
-
-
-def object_from_body(body: bytes) -> dict[str, Any]:
-    """Return the JSON object in an HTTP body.
-
-    Raises:
-        CallRefusedError: 400, there is none.
-    """
-    try:
-        parsed: object = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise refused(f"the request body is not JSON: {error}", code="invalid_json") from error
-    if not isinstance(parsed, dict):
-        raise refused("the request body is not a JSON object")
-    return cast("dict[str, Any]", parsed)
 
 
 def check_common(native: Mapping[str, Any]) -> None:

@@ -18,10 +18,10 @@ from agl.proxy.dialects.openai_chat import (
     DONE,
     asks_for_usage,
     check_common,
-    object_from_body,
     openai_error,
     refused,
 )
+from agl.proxy.json_body import object_from_body
 
 _DEFAULT_MAX_TOKENS = 16  # of OpenAI's text completions; chat completions have none
 _MAX_LOGPROBS = 20  # the most that chat completions can be asked for

@@ -14,11 +14,12 @@ from typing import Any
 import orjson
 
 from agl.proxy.dialects.base import ClientRequest
-from agl.proxy.dialects.openai_chat import object_from_body, openai_error
+from agl.proxy.dialects.openai_chat import openai_error
 from agl.proxy.dialects.responses.answers import response_object
 from agl.proxy.dialects.responses.events import ResponseEvents
 from agl.proxy.dialects.responses.native import ResponseReader, chat_answer_from_native
 from agl.proxy.dialects.responses.requests import client_request
+from agl.proxy.json_body import object_from_body
 
 
 class OpenAIResponses:

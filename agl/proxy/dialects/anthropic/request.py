@@ -22,8 +22,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-import orjson
-
 from agl.proxy.dialects.anthropic.content import NativeOnly, chat_messages
 from agl.proxy.dialects.anthropic.errors import Json, object_or_empty, refused, unsupported
 from agl.proxy.refusal import CallRefusedError
@@ -46,22 +44,6 @@ _SERVER_SIDE = ("mcp_servers", "container", "compaction")
 """State on Anthropic's servers: without it the answer would be another one."""
 _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-
-
-def parsed_body(body: bytes) -> Json:
-    """Return the JSON object in a body.
-
-    Raises:
-        CallRefusedError: 400, it is none.
-    """
-    try:
-        parsed: object = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        message = f"the request body is not JSON: {error}"
-        raise CallRefusedError(message, status=400, code="invalid_json") from error
-    if not isinstance(parsed, dict):
-        raise CallRefusedError("the request body is not a JSON object", status=400, code="invalid_type")
-    return cast("Json", parsed)
 
 
 def chat_request(native: Mapping[str, Any], native_only: NativeOnly, *, needs_limit: bool = True) -> Json:

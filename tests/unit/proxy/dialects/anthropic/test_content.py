@@ -220,7 +220,7 @@ def test_what_is_nested_without_end_is_refused_or_left_to_anthropic():
     depth = 1000  # Python's json writes less, orjson reads more
     with pytest.raises(CallRefusedError) as caught:
         DIALECT.request(body.replace(b"{}", b'{"a":' * depth + b"1" + b"}" * depth))
-    assert caught.value.param == "messages.0.content.0.input"
+    assert caught.value.code == "nested_too_deep"
     inner = text("x")
     for _ in range(60):
         inner = {"type": "document", "source": {"type": "content", "content": [inner]}}

@@ -5,10 +5,10 @@ from anthropic_exchange import HELLO, WEATHER, read
 from agl.proxy.dialects.anthropic.request import (
     chat_request,
     eager_tools,
-    parsed_body,
     wants_thinking,
     wants_thinking_text,
 )
+from agl.proxy.json_body import object_from_body
 from agl.proxy.refusal import CallRefusedError
 
 PLAIN = {"model": "policy", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 64}
@@ -250,10 +250,10 @@ def test_a_wrong_field_is_named(fields, param):
 )
 def test_what_is_no_json_object_is_refused(body):
     with pytest.raises(CallRefusedError) as caught:
-        parsed_body(body)
+        object_from_body(body)
     assert caught.value.status == 400
 
 
 def test_a_count_needs_no_limit():
     body = {name: value for name, value in HELLO.items() if name != "max_tokens"}
-    assert "max_tokens" not in chat_request(parsed_body(orjson.dumps(body)), [], needs_limit=False)
+    assert "max_tokens" not in chat_request(object_from_body(orjson.dumps(body)), [], needs_limit=False)
