@@ -243,6 +243,27 @@ async def test_anthropics_client_is_replayed_too(store, engine):
     assert len(engine.requests) == 2
 
 
+async def test_a_thread_of_responses_is_replayed_too(store, engine):
+    async def talk(llm):
+        async with client_of(llm) as client:
+            first = await client.responses.create(model="policy", input="hello")
+            asked = {"model": "policy", "input": "and then?", "previous_response_id": first.id}
+            async with client.responses.stream(**asked) as stream:
+                return first.output_text, (await stream.get_final_response()).output_text
+
+    async with serving(store, engine, proxy=proxy_with(max_calls_per_run=2)) as (server, _, _):
+        async with attempt_with(store, server) as (llm, attempt):
+            texts = await talk(llm)
+            with pytest.raises(openai.RateLimitError, match="budget max_calls of run demo"):
+                await talk(llm)
+        metadata = {"replay_of": attempt.rollout_id, "replay_strict": True}
+        async with attempt_with(store, server, **metadata) as (llm, again):
+            assert await talk(llm) == texts
+            spans = await spans_of(store, again)
+    assert len(engine.requests) == 2
+    assert [span.attributes[key.REPLAY] for span in spans] == ["hit", "hit"]
+
+
 async def test_an_equal_request_is_answered_once_across_proxies_on_one_store(store, engine):
     for _ in range(2):
         proxy = LLMProxy(cache="repeatable", prices=PRICES)
