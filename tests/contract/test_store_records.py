@@ -15,6 +15,7 @@ from agl.types import (
     LLM,
     AttemptedRollout,
     MetricQuery,
+    ModelEndpoint,
     PromptTemplate,
     ProxyLLM,
     ResourcesQuery,
@@ -320,6 +321,9 @@ async def test_resources_are_numbered_immutable_versions(store: LightningStore, 
             base_url="http://127.0.0.1:1/v1", model="m", api_key="secret", sampling={"temperature": 1.0}
         ),
         "policy": ProxyLLM(base_url="http://127.0.0.1:2", model="p", policy_version=3),
+        "judge": ModelEndpoint(
+            model="judge", urls=("http://a/v1", "http://b/v1"), modes=("val",), priority=2
+        ),
         "prompt": PromptTemplate(template="Say {what}"),
         "weights": Weights(path="/w", policy_version=3),
         "limits": {"a": [1, 2]},
