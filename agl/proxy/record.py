@@ -69,7 +69,8 @@ class Ended:
 
 def answered_span(call: Call, answer: Mapping[str, Any], ended: Ended) -> Span:
     """Return the record of an answered call."""
-    attributes = _asked(call, ended) | _answered(call, answer, ended)
+    attributes = _asked(call, ended)
+    attributes.update(_answered(call, answer, ended))
     return _span(call, attributes, _OK, ended)
 
 
@@ -209,7 +210,9 @@ def _asked(call: Call, ended: Ended) -> dict[str, Any]:
         key.AGENT: call.address.agent,
         key.STREAM: call.stream or None,
     }
-    attributes.update((name, value) for name, value in optional.items() if value is not None)
+    for name, value in optional.items():
+        if value is not None:
+            attributes[name] = value
     return attributes
 
 

@@ -142,6 +142,8 @@ class RecentCalls:
                 message = "idempotency-key was used before in this attempt with another body; give each call its own"
                 raise CallRefusedError(message, status=400, code="idempotency_key_reused")
             return first
+        if not identity.retry_count:
+            return None
         earlier = (call for call in reversed(candidates) if call.retry_count < identity.retry_count)
         return next(earlier, None)
 
