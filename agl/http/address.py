@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from ipaddress import ip_address
 from urllib.parse import quote, urlsplit
 
@@ -61,6 +64,17 @@ def parts_of(url: str) -> Address:
         tls=tls,
         prefix=quote(parts.path.rstrip("/"), safe="/%"),
     )
+
+
+def provider_context() -> ssl.SSLContext:
+    """Return the rules of TLS towards servers of others: the system's certificates, and certifi's where it is there.
+
+    Slim containers have none of their own. ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` stand for themselves.
+    """
+    context = ssl.create_default_context()
+    if not os.environ.get("SSL_CERT_FILE") and not os.environ.get("SSL_CERT_DIR") and find_spec("certifi"):
+        context.load_verify_locations(import_module("certifi").where())
+    return context
 
 
 def dialer(

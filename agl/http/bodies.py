@@ -8,12 +8,44 @@ from collections.abc import Callable
 
 PAUSE_BYTES = 256 * 1024
 """With so much unread, no more is taken from the connection."""
+MAX_PIECE_BYTES = 64 * 1024 * 1024
+"""That a piece of a packed stream may say: more is a trick."""
 _GZIP_OR_ZLIB = 47  # zlib's wbits for a body packed as either
 _PACKED = (b"gzip", b"x-gzip", b"deflate")
 
 
 class PackingError(Exception):
     """A body is packed in a way that was not asked for, or broken."""
+
+
+class Unpacking:
+    """Unpacks a body piece by piece.
+
+    Args:
+        encoding: the body's ``content-encoding``.
+
+    Raises:
+        PackingError: it is none of gzip and deflate.
+    """
+
+    def __init__(self, encoding: bytes) -> None:
+        if encoding.lower() not in _PACKED:
+            raise PackingError(f"a body packed as {encoding.decode('latin-1')}, which was not asked for")
+        self._unpack = zlib.decompressobj(_GZIP_OR_ZLIB)
+
+    def feed(self, piece: bytes, *, max_bytes: int = MAX_PIECE_BYTES) -> bytes:
+        """Return what a piece says.
+
+        Raises:
+            PackingError: it is broken, or says more than so many bytes.
+        """
+        try:
+            plain = self._unpack.decompress(piece, max_bytes)
+        except zlib.error as error:
+            raise PackingError(f"a broken body: {error}") from error
+        if self._unpack.unconsumed_tail:
+            raise PackingError(f"a body of more than {max_bytes} bytes")
+        return plain
 
 
 def unpacked(body: bytes, encoding: bytes, *, max_bytes: int) -> bytes:
@@ -24,25 +56,7 @@ def unpacked(body: bytes, encoding: bytes, *, max_bytes: int) -> bytes:
     """
     if not encoding or encoding == b"identity":
         return body
-    unpack = unpacker(encoding)
-    try:
-        plain = unpack.decompress(body, max_bytes)
-    except zlib.error as error:
-        raise PackingError(f"a broken body: {error}") from error
-    if unpack.unconsumed_tail:
-        raise PackingError(f"a body of more than {max_bytes} bytes")
-    return plain
-
-
-def unpacker(encoding: bytes) -> zlib._Decompress:  # pyright: ignore[reportPrivateUsage]
-    """Return what unpacks a body.
-
-    Raises:
-        PackingError: it is packed in another way than gzip or deflate.
-    """
-    if encoding.lower() not in _PACKED:
-        raise PackingError(f"a body packed as {encoding.decode('latin-1')}, which was not asked for")
-    return zlib.decompressobj(_GZIP_OR_ZLIB)
+    return Unpacking(encoding).feed(body, max_bytes=max_bytes)
 
 
 class Body:

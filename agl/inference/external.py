@@ -1,49 +1,36 @@
-"""ExternalEngine: a model behind any OpenAI-compatible URL; it answers calls and cannot be trained.
-
-httpx looks through all connections of a client for every request, so many calls at once are spread over several small
-clients: at 256 calls at once, one costs 1.5 ms of processor time so, and 2.6 ms with one client.
-"""
+"""ExternalEngine: a model behind any OpenAI-compatible URL; it answers calls and cannot be trained."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
-import httpx
 import orjson
 
 from agl.errors import ConfigError, InferenceError
+from agl.http.client import HttpClient, Streamed
+from agl.http.connections import HttpError, LostError
 from agl.types.sse import DONE, EventTooLargeError, SseDecoder
 from agl.types.weights import PolicyWeights
 
 _MASK = "***"
-_CLIENT_CONNECTIONS = 16
+_PATH = "/chat/completions"
 _END_SECONDS = 0.25
 """How long a stream that has said it is done may take to end, so that its connection can be used again."""
 
 
-@dataclass(slots=True)
-class _Lane:
-    """One httpx client and the number of its calls under way."""
-
-    client: httpx.AsyncClient
-    calls: int = 0
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Open:
     """What entering the engine makes."""
 
-    headers: dict[str, str]
     key: str | None
-    free: asyncio.Semaphore
-    lanes: list[_Lane] = field(default_factory=list[_Lane])
+    client: HttpClient
 
 
 class ExternalEngine:
@@ -74,7 +61,8 @@ class ExternalEngine:
         ask_for_token_ids: bool = False,
         ask_for_logprobs: bool = True,
     ) -> None:
-        self._url = _chat_url(base_url)
+        self._base_url = _checked_url(base_url)
+        self._url = self._base_url + _PATH
         if not model:
             raise ConfigError("inference.model: the name of a model")
         for name, value in (("timeout_seconds", timeout_seconds), ("connect_seconds", connect_seconds)):
@@ -84,7 +72,8 @@ class ExternalEngine:
             raise ConfigError(f"inference.max_connections={max_connections}: at least 1")
         self._model = model
         self._api_key_env = api_key_env
-        self._timeout = httpx.Timeout(timeout_seconds, connect=connect_seconds, pool=None)
+        self._timeout_seconds = timeout_seconds
+        self._connect_seconds = connect_seconds
         self._max_connections = max_connections
         self._ask_for_token_ids = ask_for_token_ids
         self._ask_for_logprobs = ask_for_logprobs
@@ -110,18 +99,22 @@ class ExternalEngine:
 
     async def __aenter__(self) -> Self:
         key = _key_from(self._api_key_env)
-        headers = {"content-type": "application/json"}
-        if key is not None:
-            headers["authorization"] = f"Bearer {key}"
-        self._open = _Open(headers, key, asyncio.Semaphore(self._max_connections))
+        client = HttpClient(
+            self._base_url,
+            headers={} if key is None else {"authorization": f"Bearer {key}"},
+            answer_seconds=self._timeout_seconds,
+            connect_seconds=self._connect_seconds,
+            max_connections=self._max_connections,
+        )
+        self._open = _Open(key, client)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         opened, self._open = self._open, None
-        for lane in [] if opened is None else opened.lanes:
-            await lane.client.aclose()
+        if opened is not None:
+            opened.client.close()
 
     async def complete_chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a chat completion request with the server's answer.
@@ -130,16 +123,13 @@ class ExternalEngine:
             InferenceError: the server's status and body; 502 when it cannot be reached, 504 when it takes too long.
         """
         opened = self._entered()
-        body = orjson.dumps(self._worded(request))
-        async with opened.free:
-            with self._lane(opened) as client:
-                try:
-                    response = await client.post(self._url, content=body)
-                except httpx.HTTPError as error:
-                    raise _unanswered(self._url, error, opened.key) from error
-        if not response.is_success:
-            raise _refusal(self._url, response, opened.key)
-        answer = _json_object(response.content)
+        try:
+            told = await opened.client.post(_PATH, orjson.dumps(self._worded(request)))
+        except HttpError as error:
+            raise _unanswered(self._url, error, opened.key) from error
+        if not 200 <= told.status < 300:
+            raise _refusal(self._url, told.status, told.body, opened.key)
+        answer = _json_object(told.body)
         if answer is None:
             raise InferenceError(f"{self._url} answered with something else than a JSON object", status=502)
         return answer
@@ -156,23 +146,16 @@ class ExternalEngine:
         opened = self._entered()
         options = {"stream": True, "stream_options": {"include_usage": True}}
         body = orjson.dumps(self._worded(request) | options)
-        async with opened.free:
-            with self._lane(opened) as client:
-                try:
-                    async with client.stream("POST", self._url, content=body) as response:
-                        if not response.is_success:
-                            await response.aread()
-                            raise _refusal(self._url, response, opened.key)
-                        pieces = cast("AsyncGenerator[bytes]", response.aiter_bytes())
-                        async with (
-                            aclosing(pieces),
-                            aclosing(_chunks(self._url, pieces, opened.key)) as chunks,
-                        ):
-                            async for chunk in chunks:
-                                yield chunk
-                            await _ended(pieces)
-                except httpx.HTTPError as error:
-                    raise _unanswered(self._url, error, opened.key) from error
+        try:
+            async with opened.client.posted(_PATH, body) as streamed:
+                if not 200 <= streamed.status < 300:
+                    raise _refusal(self._url, streamed.status, await streamed.beginning(), opened.key)
+                async with aclosing(_chunks(self._url, streamed, opened.key)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+                await _ended(streamed)
+        except HttpError as error:
+            raise _unanswered(self._url, error, opened.key) from error
 
     async def load_weights(self, weights: PolicyWeights) -> None:
         """Refuse: the weights are not ours to change.
@@ -189,20 +172,6 @@ class ExternalEngine:
         if self._open is None:
             raise InferenceError(f"the engine for {self._url} is not open", status=503)
         return self._open
-
-    @contextmanager
-    def _lane(self, opened: _Open) -> Generator[httpx.AsyncClient]:
-        """The first client with a connection to spare, so that the others' fall idle and are closed."""
-        lane = next((lane for lane in opened.lanes if lane.calls < _CLIENT_CONNECTIONS), None)
-        if lane is None:
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=_CLIENT_CONNECTIONS)
-            lane = _Lane(httpx.AsyncClient(headers=opened.headers, timeout=self._timeout, limits=limits))
-            opened.lanes.append(lane)
-        lane.calls += 1
-        try:
-            yield lane.client
-        finally:
-            lane.calls -= 1
 
     def _worded(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The request without what this server is not asked for.
@@ -223,7 +192,7 @@ class ExternalEngine:
         return worded
 
 
-def _chat_url(base_url: str) -> str:
+def _checked_url(base_url: str) -> str:
     parts = urlsplit(base_url)
     if parts.username or parts.password:
         raise ConfigError(
@@ -231,7 +200,9 @@ def _chat_url(base_url: str) -> str:
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ConfigError(f"inference.base_url={base_url}: an http(s) URL such as https://api.openai.com/v1")
-    return base_url.rstrip("/") + "/chat/completions"
+    if not parts.hostname.isascii():
+        raise ConfigError(f"inference.base_url={base_url}: write the host in ASCII (xn--...)")
+    return base_url.rstrip("/")
 
 
 def _key_from(variable: str | None) -> str | None:
@@ -245,11 +216,11 @@ def _key_from(variable: str | None) -> str | None:
     return key
 
 
-async def _chunks(url: str, pieces: AsyncGenerator[bytes], key: str | None) -> AsyncGenerator[dict[str, Any]]:
+async def _chunks(url: str, streamed: Streamed, key: str | None) -> AsyncGenerator[dict[str, Any]]:
     """Yield the chunks in a stream of server-sent events until it says that it is done."""
     decoder = SseDecoder()
     try:
-        async for piece in pieces:
+        while piece := await streamed.read():
             for event in decoder.feed(piece):
                 if event.data == DONE:
                     return
@@ -264,12 +235,12 @@ async def _chunks(url: str, pieces: AsyncGenerator[bytes], key: str | None) -> A
     raise InferenceError(f"{url} ended its stream before it was done", status=502)
 
 
-async def _ended(pieces: AsyncGenerator[bytes]) -> None:
+async def _ended(streamed: Streamed) -> None:
     """Read what is left of a stream that is done, if that comes soon."""
-    with suppress(TimeoutError, httpx.HTTPError):
-        async with asyncio.timeout(_END_SECONDS):
-            async for _ in pieces:
-                pass
+    if not streamed.body.ended:
+        with suppress(TimeoutError, HttpError):
+            async with asyncio.timeout(_END_SECONDS):
+                await streamed.read()
 
 
 def _streamed_error(url: str, data: bytes, key: str | None) -> InferenceError:
@@ -290,20 +261,16 @@ def _json_object(data: bytes) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-def _unanswered(url: str, error: httpx.HTTPError, key: str | None) -> InferenceError:
-    if isinstance(error, httpx.TimeoutException):
-        return InferenceError(f"{url} did not answer in time ({_why(error, key)})", status=504)
-    return InferenceError(f"{url} cannot be reached or broke off: {_why(error, key)}", status=502)
+def _unanswered(url: str, error: HttpError, key: str | None) -> InferenceError:
+    why = _masked(str(error), key)
+    if isinstance(error, LostError) and error.late:
+        return InferenceError(f"{url} did not answer in time ({why})", status=504)
+    return InferenceError(f"{url} cannot be reached or broke off: {why}", status=502)
 
 
-def _why(error: httpx.HTTPError, key: str | None) -> str:
-    return _masked(str(error), key) or type(error).__name__
-
-
-def _refusal(url: str, response: httpx.Response, key: str | None) -> InferenceError:
+def _refusal(url: str, status: int, told: bytes, key: str | None) -> InferenceError:
     """The server's refusal with its body as it came, except that a key in it is masked."""
-    status = response.status_code
-    text = _masked(response.text, key)
+    text = _masked(told.decode("utf-8", "replace"), key)
     if status < 400:
         return InferenceError(
             f"{url} answered HTTP {status}, which is neither an answer nor an error", status=502

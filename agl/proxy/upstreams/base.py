@@ -105,6 +105,8 @@ def checked_url(url: str, setting: str) -> str:
         or port == 0
     ):
         raise ConfigError(f"{setting}={url}: an http(s) URL such as https://api.openai.com/v1")
+    if not parts.hostname.isascii():
+        raise ConfigError(f"{setting}={url}: write the host in ASCII (xn--...)")
     return url.rstrip("/")
 
 

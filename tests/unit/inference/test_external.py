@@ -3,9 +3,9 @@ import logging
 from pathlib import Path
 
 import httpx
-import orjson
 import pytest
 import yaml
+from model_network import CUT, SILENT, ModelNetwork
 
 from agl.errors import ConfigError, InferenceError
 from agl.inference.base import Engine
@@ -26,29 +26,10 @@ ANSWER = {
 }
 
 
-class Server:
-    """Stands for the network under httpx: keeps the requests and answers as told."""
-
-    def __init__(self):
-        self.requests = []
-        self.answer = httpx.Response(200, json=ANSWER)
-        self.failure = None
-
-    async def handle_async_request(self, request):
-        self.requests.append((str(request.url), dict(request.headers), orjson.loads(await request.aread())))
-        if self.failure is not None:
-            raise self.failure
-        return self.answer
-
-
 @pytest.fixture
 def server(monkeypatch):
-    network = Server()
-
-    async def handle(transport, request):
-        return await network.handle_async_request(request)
-
-    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", handle)
+    network = ModelNetwork([httpx.Response(200, json=ANSWER)])
+    network.install(monkeypatch)
     return network
 
 
@@ -60,32 +41,32 @@ async def test_a_call_is_forwarded_and_its_answer_returned(server):
     async with engine_of() as engine:
         assert isinstance(engine, Engine)
         assert await engine.complete_chat(CHAT) == ANSWER
-    ((url, headers, body),) = server.requests
-    assert url == "http://model.test/v1/chat/completions"
-    assert "authorization" not in headers
-    assert body == {name: value for name, value in CHAT.items() if name != "return_token_ids"}
+    (request,) = server.requests
+    assert str(request.url) == "http://model.test/v1/chat/completions"
+    assert "authorization" not in request.headers
+    assert server.bodies[0] == {name: value for name, value in CHAT.items() if name != "return_token_ids"}
 
 
 async def test_token_ids_are_asked_for_where_the_server_knows_them(server):
     async with engine_of(ask_for_token_ids=True) as engine:
         await engine.complete_chat(CHAT)
-    assert server.requests[0][2] == CHAT
+    assert server.bodies[0] == CHAT
 
 
 async def test_logprobs_can_be_left_out_for_models_that_refuse_them(server):
     async with engine_of(ask_for_logprobs=False) as engine:
         await engine.complete_chat(CHAT)
-    assert set(server.requests[0][2]) == {"model", "messages"}
+    assert set(server.bodies[0]) == {"model", "messages"}
 
 
 async def test_the_key_comes_from_the_environment_and_shows_up_nowhere_else(server, monkeypatch, caplog):
     monkeypatch.setenv("MODEL_KEY", KEY)
-    server.answer = httpx.Response(401, json={"error": {"message": f"wrong key {KEY}"}})
+    server.answers = [httpx.Response(401, json={"error": {"message": f"wrong key {KEY}"}})]
     with caplog.at_level(logging.DEBUG):
         async with engine_of(api_key_env="MODEL_KEY") as engine:
             with pytest.raises(InferenceError) as caught:
                 await engine.complete_chat(CHAT)
-            assert server.requests[0][1]["authorization"] == f"Bearer {KEY}"
+            assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
             assert KEY not in repr(engine)
     assert caught.value.status == 401
     assert caught.value.body == {"error": {"message": "wrong key ***"}}
@@ -104,7 +85,7 @@ async def test_a_missing_or_broken_key_stops_at_the_start(monkeypatch, value):
 
 async def test_the_servers_error_keeps_its_status_and_body(server):
     body = {"error": {"message": "slow down", "type": "rate_limit", "param": None, "code": "rate_limit"}}
-    server.answer = httpx.Response(429, json=body)
+    server.answers = [httpx.Response(429, json=body)]
     async with engine_of() as engine:
         with pytest.raises(InferenceError, match="HTTP 429") as caught:
             await engine.complete_chat(CHAT)
@@ -112,7 +93,7 @@ async def test_the_servers_error_keeps_its_status_and_body(server):
 
 
 async def test_an_error_in_text_keeps_its_text(server):
-    server.answer = httpx.Response(503, text="<html>busy</html>")
+    server.answers = [httpx.Response(503, text="<html>busy</html>")]
     async with engine_of() as engine:
         with pytest.raises(InferenceError) as caught:
             await engine.complete_chat(CHAT)
@@ -123,7 +104,7 @@ async def test_an_error_in_text_keeps_its_text(server):
     "answer", [httpx.Response(200, text="not json"), httpx.Response(200, json=[1]), httpx.Response(302)]
 )
 async def test_an_answer_that_is_no_json_object_is_a_502(server, answer):
-    server.answer = answer
+    server.answers = [answer]
     async with engine_of() as engine:
         with pytest.raises(InferenceError, match=r"http://model\.test/v1") as caught:
             await engine.complete_chat(CHAT)
@@ -132,11 +113,11 @@ async def test_an_answer_that_is_no_json_object_is_a_502(server, answer):
 
 @pytest.mark.parametrize(
     ("failure", "status"),
-    [(httpx.ConnectError("refused"), 502), (httpx.ReadError(""), 502), (httpx.ReadTimeout(""), 504)],
+    [(OSError("refused"), 502), (CUT, 502), (SILENT, 504)],
 )
 async def test_a_server_out_of_reach_is_named(server, failure, status):
-    server.failure = failure
-    async with engine_of() as engine:
+    server.answers = [failure]
+    async with engine_of(timeout_seconds=0.01) as engine:
         with pytest.raises(InferenceError, match=r"http://model\.test/v1/chat/completions") as caught:
             await engine.complete_chat(CHAT)
     assert caught.value.status == status

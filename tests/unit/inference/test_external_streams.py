@@ -1,15 +1,15 @@
-"""Streams of ``ExternalEngine``, over a fake network under httpx."""
+"""Streams of ``ExternalEngine``, over a network in memory."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import httpx
 import orjson
 import pytest
+from model_network import CUT, SILENT, ModelNetwork, Pieces
 
 from agl.errors import InferenceError
 from agl.inference.external import ExternalEngine
@@ -29,46 +29,10 @@ def events(*chunks: Any, end: bytes = b"data: [DONE]\r\n\r\n") -> bytes:
     return b": ping\r\n\r\n" + lines + end
 
 
-class Body(httpx.AsyncByteStream):
-    """Gives its pieces, raising those that are errors; knows how far it was read and whether it was closed."""
-
-    def __init__(self, *pieces: bytes | Exception):
-        self.pieces = pieces
-        self.num_read = 0
-        self.closed = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self.pieces:
-            self.num_read += 1
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece
-
-    async def aclose(self) -> None:
-        self.closed = True
-
-
-class Network:
-    """Answers the next request with the body."""
-
-    def __init__(self) -> None:
-        self.body = Body(events(*CHUNKS))
-        self.status = 200
-        self.requests: list[dict[str, Any]] = []
-
-    async def handle(self, request: httpx.Request) -> httpx.Response:
-        self.requests.append(orjson.loads(await request.aread()))
-        return httpx.Response(self.status, stream=self.body)
-
-
 @pytest.fixture
-def network(monkeypatch: pytest.MonkeyPatch) -> Network:
-    network = Network()
-
-    async def handle(transport: Any, request: httpx.Request) -> httpx.Response:
-        return await network.handle(request)
-
-    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", handle)
+def network(monkeypatch: pytest.MonkeyPatch) -> ModelNetwork:
+    network = ModelNetwork([Pieces((events(*CHUNKS),))])
+    network.install(monkeypatch)
     return network
 
 
@@ -81,10 +45,10 @@ async def read(request: dict[str, Any] | None = None, **settings: Any) -> list[d
         return [chunk async for chunk in engine.stream_chat(request or CHAT)]
 
 
-async def read_until_it_fails() -> tuple[list[dict[str, Any]], InferenceError]:
+async def read_until_it_fails(**settings: Any) -> tuple[list[dict[str, Any]], InferenceError]:
     chunks: list[dict[str, Any]] = []
     try:
-        async with engine_of() as engine:
+        async with engine_of(**settings) as engine:
             async for chunk in engine.stream_chat(CHAT):
                 chunks.append(chunk)  # noqa: PERF401 - what came before the failure counts
     except InferenceError as error:
@@ -92,35 +56,35 @@ async def read_until_it_fails() -> tuple[list[dict[str, Any]], InferenceError]:
     raise AssertionError("it did not fail")
 
 
-async def test_the_servers_chunks_come_as_it_sent_them(network: Network):
+async def test_the_servers_chunks_come_as_it_sent_them(network: ModelNetwork):
     assert await read() == CHUNKS
-    (asked,) = network.requests
+    (asked,) = network.bodies
     assert asked == CHAT | {"stream": True, "stream_options": {"include_usage": True}}
-    assert network.body.closed
 
 
-async def test_chunks_may_be_cut_anywhere(network: Network):
+async def test_chunks_may_be_cut_anywhere(network: ModelNetwork):
     stream = events(*CHUNKS)
-    network.body = Body(*(stream[place : place + 1] for place in range(len(stream))))
+    network.answers = [Pieces(tuple(stream[place : place + 1] for place in range(len(stream))))]
     assert await read() == CHUNKS
 
 
-async def test_each_chunk_is_given_before_the_next_is_read(network: Network):
-    network.body = Body(*(events(chunk, end=b"") for chunk in CHUNKS), b"data: [DONE]\n\n")
+async def test_each_chunk_is_given_before_the_next_is_read(network: ModelNetwork):
+    body = Pieces((*(events(chunk, end=b"") for chunk in CHUNKS), b"data: [DONE]\n\n"), step=asyncio.Event())
+    network.answers = [body]
     async with engine_of() as engine, aclosing(engine.stream_chat(CHAT)) as stream:
-        assert [(await anext(stream), network.body.num_read) for _ in CHUNKS] == [
-            (chunk, place) for place, chunk in enumerate(CHUNKS, 1)
-        ]
+        for place, chunk in enumerate(CHUNKS, 1):
+            assert body.step is not None
+            body.step.set()
+            assert (await anext(stream), body.num_sent) == (chunk, place)
 
 
-async def test_closing_a_stream_closes_the_connection(network: Network):
-    network.body = Body(*(events(chunk, end=b"") for chunk in CHUNKS))
+async def test_closing_a_stream_closes_the_connection(network: ModelNetwork):
+    network.answers = [Pieces((*(events(chunk, end=b"") for chunk in CHUNKS), SILENT))]
     async with engine_of(max_connections=1) as engine:
         async with aclosing(engine.stream_chat(CHAT)) as stream:
             await anext(stream)
-        assert network.body.closed
-        assert network.body.num_read == 1
-        network.body = Body(events(*CHUNKS))
+        assert network.num_closed == 1
+        network.answers = [Pieces((events(*CHUNKS),))]
         assert len([chunk async for chunk in engine.stream_chat(CHAT)]) == 3
 
 
@@ -129,55 +93,57 @@ async def test_closing_a_stream_closes_the_connection(network: Network):
     [
         ([], "ended its stream before it was done"),
         ([b'data: {"choices": [], "us'], "ended its stream before it was done"),
-        ([httpx.ReadError("reset")], "cannot be reached or broke off: reset"),
+        ([CUT], "cannot be reached or broke off: the connection broke"),
         ([b"data: {oops}\n\n"], "streamed something else than JSON objects"),
         ([b"data: [1]\n\n"], "streamed something else than JSON objects"),
     ],
 )
-async def test_a_stream_that_breaks_fails_after_what_came(network: Network, end: list[Any], told: str):
-    network.body = Body(events(*CHUNKS[:2], end=b""), *end)
+async def test_a_stream_that_breaks_fails_after_what_came(network: ModelNetwork, end: list[Any], told: str):
+    network.answers = [Pieces((events(*CHUNKS[:2], end=b""), *end))]
     chunks, error = await read_until_it_fails()
     assert chunks == CHUNKS[:2]
     assert error.status == 502
     assert f"http://model.test/v1/chat/completions {told}" in str(error)
 
 
-async def test_a_server_that_falls_silent_is_a_504(network: Network):
-    network.body = Body(events(CHUNKS[0], end=b""), httpx.ReadTimeout(""))
-    chunks, error = await read_until_it_fails()
+async def test_a_server_that_falls_silent_is_a_504(network: ModelNetwork):
+    network.answers = [Pieces((events(CHUNKS[0], end=b""), SILENT))]
+    chunks, error = await read_until_it_fails(timeout_seconds=0.05)
     assert (len(chunks), error.status) == (1, 504)
 
 
-async def test_a_line_without_end_is_refused(network: Network):
-    network.body = Body(*[b"x" * 2**20] * 70)
+async def test_a_line_without_end_is_refused(network: ModelNetwork):
+    body = Pieces((b"x" * 2**20,) * 70)
+    network.answers = [body]
     chunks, error = await read_until_it_fails()
     assert (chunks, error.status) == ([], 502)
     assert "longer than" in str(error)
-    assert network.body.num_read < 70
+    assert body.num_sent < 70
 
 
 @pytest.mark.parametrize(
     ("code", "status"), [(400, 400), (503, 503), ("overloaded", 502), (7, 502), (None, 502)]
 )
-async def test_a_failure_told_in_the_stream_fails_the_call(network: Network, code: object, status: int):
+async def test_a_failure_told_in_the_stream_fails_the_call(network: ModelNetwork, code: object, status: int):
     told = {"error": {"message": "no memory", "type": "InternalServerError", "code": code}}
-    network.body = Body(events(CHUNKS[0], told, end=b""))
+    network.answers = [Pieces((events(CHUNKS[0], told, end=b""),))]
     chunks, error = await read_until_it_fails()
     assert (len(chunks), error.status, error.body) == (1, status, told)
 
 
-async def test_a_key_told_in_the_stream_is_masked(network: Network, monkeypatch: pytest.MonkeyPatch):
+async def test_a_key_told_in_the_stream_is_masked(network: ModelNetwork, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MODEL_KEY", "sk-secret-0123456789")
-    network.body = Body(events({"error": {"message": "wrong key sk-secret-0123456789"}}, end=b""))
+    told = {"error": {"message": "wrong key sk-secret-0123456789"}}
+    network.answers = [Pieces((events(told, end=b""),))]
     with pytest.raises(InferenceError) as caught:
         await read(api_key_env="MODEL_KEY")
     assert caught.value.body == {"error": {"message": "wrong key ***"}}
     assert "secret" not in str(caught.value)
 
 
-async def test_the_servers_refusal_comes_from_the_first_chunk(network: Network):
+async def test_the_servers_refusal_comes_from_the_first_chunk(network: ModelNetwork):
     body = {"error": {"message": "slow down", "code": "rate_limit"}}
-    network.status, network.body = 429, Body(orjson.dumps(body))
+    network.answers = [Pieces((orjson.dumps(body),), status=429)]
     async with engine_of() as engine:
         with pytest.raises(InferenceError, match="HTTP 429") as caught:
             await anext(engine.stream_chat(CHAT))
@@ -192,11 +158,11 @@ async def test_a_stream_outside_its_block_is_refused():
 @pytest.mark.parametrize(
     "name", ["chat", "chat_n2", "chat_stop", "chat_tools_auto", "chat_tool_required", "chat_schema"]
 )
-async def test_vllms_recorded_stream_has_the_ids_of_its_plain_answer(network: Network, name: str):
+async def test_vllms_recorded_stream_has_the_ids_of_its_plain_answer(network: ModelNetwork, name: str):
     plain, stream = (orjson.loads((VLLM / f"{name}{kind}.json").read_bytes()) for kind in ("", "_stream"))
-    network.body = Body(stream["events"].encode())
+    network.answers = [Pieces((stream["events"].encode(),))]
     chunks = await read(stream["request"]["body"], ask_for_token_ids=True)
-    assert network.requests == [stream["request"]["body"]]
+    assert network.bodies == [stream["request"]["body"]]
     assert chunks[0]["prompt_token_ids"] == plain["body"]["prompt_token_ids"]
     assert chunks[-1]["choices"] == []
     assert chunks[-1]["usage"].items() <= plain["body"]["usage"].items()

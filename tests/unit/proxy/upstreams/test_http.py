@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+from types import SimpleNamespace
 
 import httpx
 import pytest
+from model_network import CUT, SILENT
+from scripted_store import until
 
 from agl.proxy.upstreams.base import UpstreamError
+from agl.proxy.upstreams.http import HttpServer
 
 URL = "http://model.test/v1"
 
@@ -53,7 +58,7 @@ async def test_a_refusal_keeps_status_and_body_and_says_whether_to_try_again(
 async def test_the_key_is_masked_in_what_the_server_says(http, model_server):
     model_server.answers = [
         httpx.Response(401, text='{"error": "bad key s3cret"}'),
-        httpx.ConnectError("no way to s3cret@model.test"),
+        OSError("no way to s3cret@model.test"),
     ]
     for _ in range(2):
         with pytest.raises(UpstreamError) as caught:
@@ -71,16 +76,11 @@ async def test_a_redirect_is_not_followed(http, model_server):
 
 
 @pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (httpx.ConnectError("refused"), 502),
-        (httpx.ConnectTimeout("slow"), 502),
-        (httpx.ReadTimeout("slow"), 504),
-        (httpx.RemoteProtocolError("cut"), 502),
-    ],
+    ("answer", "status"), [(OSError("refused"), 502), ("unreachable", 502), (SILENT, 504), (CUT, 502)]
 )
-async def test_no_answer_is_tried_again_and_speaks_against_the_server(http, model_server, error, status):
-    model_server.answers = [error]
+async def test_no_answer_is_tried_again_and_speaks_against_the_server(model_server, answer, status):
+    model_server.answers = [answer]
+    http = HttpServer(URL, headers={}, key=None, timeout_seconds=0.01, connect_seconds=0.01)
     with pytest.raises(UpstreamError, match=URL) as caught:
         await http.post("/x", {})
     assert (caught.value.status, caught.value.retry, caught.value.sick) == (status, True, True)
@@ -97,7 +97,7 @@ async def test_events_come_as_they_are_sent(http, model_server):
     model_server.answers = [model_server.stream(b"event: a\nda", b"ta: 1\n\ndata: 2\n", b"\n")]
     async with http.posted_events("/x", {}) as events:
         assert [(event.event, event.data) async for event in events] == [("a", b"1"), ("message", b"2")]
-    assert model_server.closed == 1
+    assert model_server.num_closed == 0
 
 
 async def test_a_refused_stream_is_an_error_on_entering(http, model_server):
@@ -109,12 +109,11 @@ async def test_a_refused_stream_is_an_error_on_entering(http, model_server):
 
 
 async def test_a_stream_that_breaks_is_an_error_of_its_events(http, model_server):
-    model_server.answers = [model_server.stream(b"data: 1\n\n", httpx.ReadError("cut"))]
+    model_server.answers = [model_server.stream(b"data: 1\n\n", CUT)]
     async with http.posted_events("/x", {}) as events:
         assert (await anext(events)).data == b"1"
         with pytest.raises(UpstreamError, match="broke off"):
             await anext(events)
-    assert model_server.closed == 1
 
 
 async def test_leaving_a_stream_closes_it(http, model_server):
@@ -122,7 +121,7 @@ async def test_leaving_a_stream_closes_it(http, model_server):
     async with http.posted_events("/x", {}) as events:
         await anext(events)
         await events.aclose()
-    assert model_server.closed == 1
+    assert model_server.num_closed == 1
 
 
 @pytest.mark.parametrize(
@@ -131,31 +130,43 @@ async def test_leaving_a_stream_closes_it(http, model_server):
         (httpx.Response(200), True),
         (httpx.Response(401), True),
         (httpx.Response(503), False),
-        (httpx.ConnectError("refused"), False),
+        (OSError("refused"), False),
     ],
 )
 async def test_a_probe_takes_any_answer_but_a_failure(http, model_server, answer, alive):
     model_server.answers = [answer]
     assert await http.probe() is alive
-    assert str(model_server.requests[0].url) == f"{URL}/models"
+    assert {str(request.url) for request in model_server.requests} <= {f"{URL}/models"}
 
 
-async def test_many_calls_at_once_have_many_small_clients(http, model_server):
-    gate, all_asked = asyncio.Event(), asyncio.Event()
+async def test_calls_at_once_have_a_connection_each_and_later_ones_take_them(http, model_server):
+    model_server.answers = [httpx.Response(200, content=b"{}")]
+    for _ in range(2):
+        assert await asyncio.gather(*(http.post("/x", {}) for _ in range(100))) == [b"{}"] * 100
+    assert len(model_server.lines) == 100
 
-    class Slow(httpx.AsyncByteStream):
-        async def __aiter__(self):
-            await gate.wait()
-            yield b"{}"
 
-    async def slow(request):
-        model_server.requests.append(request)
-        if len(model_server.requests) == 40:
-            all_asked.set()
-        return httpx.Response(200, stream=Slow())
+async def test_a_kept_connection_that_has_died_is_replaced_without_a_word(http, model_server):
+    model_server.answers = [httpx.Response(200, content=b"{}"), CUT, httpx.Response(200, content=b"{}")]
+    assert [await http.post("/x", {}) for _ in range(2)] == [b"{}"] * 2
+    assert len(model_server.lines) == 2
+    model_server.answers = [CUT, model_server.stream(b"data: 1\n\n")]
+    async with http.posted_events("/x", {}) as events:
+        assert [event.data async for event in events] == [b"1"]
 
-    model_server.handle_async_request = slow
-    calls = [asyncio.create_task(http.post("/x", {})) for _ in range(40)]
-    await all_asked.wait()
-    gate.set()
-    assert await asyncio.gather(*calls) == [b"{}"] * 40
+
+async def test_a_cancelled_call_closes_its_connection_at_once(http, model_server):
+    model_server.answers = [SILENT]
+    call = asyncio.ensure_future(http.post("/x", {}))
+    await until(lambda: model_server.requests)
+    call.cancel()
+    await asyncio.wait((call,))
+    assert model_server.num_closed == 1
+
+
+async def test_a_packed_answer_is_unpacked(http, model_server):
+    packed = SimpleNamespace(
+        status_code=200, headers={"content-encoding": "gzip"}, content=gzip.compress(b"{}")
+    )
+    model_server.answers = [packed]
+    assert await http.post("/x", {}) == b"{}"
