@@ -16,8 +16,8 @@ from agl.proxy.refusal import CallRefusedError
 NATIVE = "agl.native"
 """The key of an answer or chunk that holds what a client of the same wire format is to see unchanged.
 
-On an answer: the body, as bytes. On a chunk: a ``NativeEvent``. It is there only where the call was passed through to
-an upstream of the client's own format; whoever words the answer takes it out.
+On an answer: the body, as bytes. On every chunk of a stream: a ``NativeEvent``. It is there only where the call was
+passed through to an upstream of the client's own format; whoever words the answer takes it out.
 """
 UPSTREAM = "agl.upstream"
 """The key of an answer, or of a stream's first chunk, that names the upstream which answered."""
@@ -58,7 +58,7 @@ class NativeEvent:
     """One server-sent event of a call that is passed through."""
 
     data: bytes
-    """The event as it came, its framing included."""
+    """The event as it came, its framing included; empty on further chunks that the same event says."""
     last: bool
     """The client takes it as the end of the answer: the call must be durable before it is sent."""
 

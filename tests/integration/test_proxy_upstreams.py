@@ -403,6 +403,95 @@ async def test_anthropics_client_reaches_anthropic_itself_unchanged(store, monke
     assert len(asked) == 2
 
 
+RESPONSE = {
+    "id": "resp_2",
+    "object": "response",
+    "created_at": 1,
+    "model": "gpt-x",
+    "status": "completed",
+    "output": [
+        {
+            "id": "ws_1",
+            "type": "web_search_call",
+            "status": "completed",
+            "action": {"type": "search", "query": "q"},
+        },
+        {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "hi", "annotations": []}],
+        },
+    ],
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+    "usage": {
+        "input_tokens": 3,
+        "output_tokens": 2,
+        "total_tokens": 5,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    },
+}
+
+
+async def test_openais_responses_reach_their_own_provider_unchanged_with_its_own_tools(store):
+    asked = []
+
+    async def provider(scope, receive, send):
+        body = orjson.loads((await receive())["body"])
+        asked.append((scope["path"], body))
+        if body.get("stream"):
+            begun = {**RESPONSE, "status": "in_progress", "output": [], "usage": None}
+            events = [
+                {"type": "response.created", "response": begun, "sequence_number": 0},
+                {
+                    "type": "response.output_text.delta",
+                    "item_id": "msg_1",
+                    "output_index": 1,
+                    "content_index": 0,
+                    "delta": "hi",
+                    "logprobs": [],
+                    "sequence_number": 1,
+                },
+                {"type": "response.completed", "response": RESPONSE, "sequence_number": 2},
+            ]
+            kind = b"text/event-stream"
+            data = b"".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in events)
+        else:
+            kind, data = b"application/json", orjson.dumps(RESPONSE)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+        await send({"type": "http.response.body", "body": data})
+
+    async with serving_asgi(provider) as url:
+        proxy = proxy_with(f"{url}/v1", upstream="responses")
+        async with calling(store, proxy) as (client, attempt, _):
+            wanted = {
+                "model": MODEL,
+                "input": "hello",
+                "tools": [{"type": "web_search"}],
+                "previous_response_id": "resp_1",
+            }
+            plain = await client.responses.create(**wanted)
+            stream = await client.responses.create(**wanted, stream=True)
+            events = [event async for event in stream]
+            spans = await spans_of(store, attempt)
+    assert plain.output_text == "hi"
+    assert [item.type for item in plain.output] == ["web_search_call", "message"]
+    assert [event.type for event in events] == [
+        "response.created",
+        "response.output_text.delta",
+        "response.completed",
+    ]
+    assert asked == [("/v1/responses", wanted), ("/v1/responses", {**wanted, "stream": True})]
+    for span in spans:
+        assert span.attributes[key.DIALECT] == "openai.responses"
+        assert json.loads(span.attributes[key.OUTPUT_MESSAGES])[0]["content"] == "hi"
+        assert span.attributes[key.OUTPUT_TOKENS] == 2
+
+
 async def test_litellm_reaches_a_real_server_plain_streamed_and_refused(store, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "sk-very-s3cret")
     async with scripted_vllm() as (upstream, url):

@@ -128,15 +128,12 @@ class NativeServer:
             aclosing(events),
         ):
             async for event in events:
-                passed = NativeEvent(
-                    data=encode(None if event.event == "message" else event.event, event.data),
-                    last=event.event in self._format.last_events,
-                )
-                chunks = self._chunks(reader, event)
-                for chunk in chunks[:-1]:
-                    yield chunk
-                yield {**(chunks[-1] if chunks else {"choices": []}), NATIVE: passed}
-                if passed.last:
+                is_last = event.event in self._format.last_events
+                data = encode(None if event.event == "message" else event.event, event.data)
+                for chunk in self._chunks(reader, event) or [{"choices": []}]:
+                    yield {**chunk, NATIVE: NativeEvent(data=data, last=is_last)}
+                    data = b""  # an event that says several chunks is sent once
+                if is_last:
                     return
         raise self._http.broken("ended its stream before the end")
 

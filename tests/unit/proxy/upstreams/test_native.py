@@ -107,9 +107,9 @@ async def test_a_stream_passes_every_event_and_says_it_canonically(server, model
     events = [framed(name, data) for name, data in EVENTS]
     model_server.answers = [model_server.stream(*events)]
     chunks = [chunk async for chunk in server.stream(CHAT, context())]
-    passed = [chunk[NATIVE] for chunk in chunks if NATIVE in chunk]
-    assert [event.data for event in passed] == events
-    assert [event.last for event in passed] == [False] * 6 + [True]
+    passed = [chunk[NATIVE] for chunk in chunks]
+    assert [event.data for event in passed if event.data] == events
+    assert [event.last for event in passed if event.data] == [False] * 6 + [True]
     said = [choice["delta"].get("content") for chunk in chunks for choice in chunk["choices"]]
     assert "".join(text or "" for text in said) == "hi"
     assert chunks[-1]["usage"]["total_tokens"] == 5
@@ -158,7 +158,11 @@ async def test_responses_are_passed_through_likewise(http, model_server):
     answer = await server.complete({"model": "gpt"}, own)
     chunks = [chunk async for chunk in server.stream({"model": "gpt"}, own)]
     assert orjson.loads(answer[NATIVE]) == response
-    assert chunks[-1][NATIVE].last
+    assert all(chunk[NATIVE].last for chunk in chunks)
+    assert (
+        b"".join(chunk[NATIVE].data for chunk in chunks).count(b"response.completed") == 2
+    )  # event and type
+    assert len(chunks) > 1  # the one event says several
     assert model_server.bodies[0] == {"model": "gpt", "input": "hi", "max_output_tokens": 4}
     assert model_server.requests[0].url.path == "/v1/responses"
 
