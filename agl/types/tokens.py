@@ -18,7 +18,7 @@ _PREFIX = "agl1."
 _PURPOSE = b"agl scoped token 1\0"
 
 
-def require_token(token: str | None, setting: str) -> None:
+def require_sendable(token: str | None, setting: str) -> None:
     """Check that a token can travel in a header.
 
     Raises:
@@ -26,6 +26,15 @@ def require_token(token: str | None, setting: str) -> None:
     """
     if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
         raise ConfigError(f"{setting}: ASCII text without spaces, or null for none")
+
+
+def require_token(token: str | None, setting: str) -> None:
+    """Check that a token can be a server's own.
+
+    Raises:
+        ConfigError: it cannot travel in a header, or looks like a scoped one.
+    """
+    require_sendable(token, setting)
     if token is not None and is_scoped(token):
         raise ConfigError(f"{setting}: {_PREFIX} begins the tokens of single attempts; take another one")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import agl
 from agl.http.address import Address
 from agl.store import wire
-from agl.types.tokens import require_token
+from agl.types.tokens import require_sendable
 
 GZIP_BYTES = 16 * 1024
 """Bodies from this size on are compressed, except over loopback. Level 1 takes 7 ms a megabyte of spans, unpacking
@@ -25,7 +25,7 @@ class Heads:
     """
 
     def __init__(self, address: Address, *, token: str | None) -> None:
-        require_token(token, "store.token")
+        require_sendable(token, "store.token")
         self._prefix = address.prefix
         self._compress = not address.is_loopback
         self._has_token = token is not None
