@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -253,7 +252,7 @@ def open_copies() -> list[str]:
     targets: list[str] = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            targets.append(os.readlink(descriptor))
+            targets.append(str(descriptor.readlink()))
     return [target for target in targets if "agl-backup-" in target]
 
 
