@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from random import Random
+from typing import Any, TypeVar
 
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -22,8 +23,9 @@ from agl.proxy.attempts import AttemptDirectory
 from agl.proxy.budgets import Budgets
 from agl.proxy.cache import CacheMode
 from agl.proxy.calls import AskedCall, Calls
+from agl.proxy.canonical import upstream_error
 from agl.proxy.dialects.anthropic_messages import AnthropicMessages
-from agl.proxy.dialects.base import Dialect
+from agl.proxy.dialects.base import ClientRequest, Dialect
 from agl.proxy.dialects.openai_chat import check_common
 from agl.proxy.exchange import (
     ClientGoneError,
@@ -41,11 +43,13 @@ from agl.proxy.refusal import CallRefusedError
 from agl.proxy.repeats import Outcome, identity_of
 from agl.proxy.routes import Address, Route, address_from_path, dialect_of_client, is_anthropic
 from agl.proxy.side_calls import anthropic_models, model_names, openai_models
-from agl.proxy.upstream import CallContext, RoutedUpstream, Upstream
+from agl.proxy.upstream import RoutedUpstream, Upstream
 from agl.proxy.upstreams.waits import seconds_of_client
 from agl.store.base import LightningStore
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _BODY_SECONDS = 120.0  # longest wait for a request's body; a large one over a slow line takes less
 _NATIVE_HEADERS = (b"anthropic-version", b"anthropic-beta", b"openai-beta")
@@ -126,7 +130,9 @@ class ProxyApp:
             await _refuse(exchange, error)
         except InferenceError as error:
             status = error.status if 400 <= error.status <= 599 else 502
-            await _fail(exchange, str(error), status=status, code=str(status), body=error.body)
+            await _fail(
+                exchange, str(error), status=status, code=str(status), body=upstream_error(error.body)
+            )
         except StoreError as error:
             log.warning("a call was not answered because the store is unavailable: %s", error)
             message = f"store unavailable: {error}"
@@ -152,9 +158,9 @@ class ProxyApp:
             return
         body = await self._whole_body(exchange)
         if route.endpoint == "embeddings":
-            await self._embeddings(exchange, address, body)
+            await self._embeddings(exchange, address, route, body)
         elif route.endpoint == "count_tokens":
-            await self._count_tokens(exchange, address, body)
+            await self._count_tokens(exchange, address, route, body)
         else:
             await self._call(exchange, address, route, body)
 
@@ -177,15 +183,7 @@ class ProxyApp:
         request = route.dialect.request(body)
         if request.stream:
             exchange.delivery = Delivery(exchange, route.dialect.events(request))
-        asked = AskedCall(
-            address=address,
-            route=route,
-            request=request,
-            headers=_native_headers(exchange),
-            seconds=seconds_of_client(exchange.headers, limit=self._upstream_timeout_seconds),
-            traceparent=exchange.header(b"traceparent"),
-            delivery=exchange.delivery,
-        )
+        asked = self._asked(exchange, address, route, request)
         recent = self._calls.claim(identity_of(address, exchange.headers, body), asked)
         is_repeat = recent.outcome.done()
         gone = asyncio.create_task(exchange.disconnect())
@@ -213,25 +211,43 @@ class ProxyApp:
         worded = anthropic_models if is_anthropic(exchange.headers) else openai_models
         await exchange.answer(200, worded(names))
 
-    async def _embeddings(self, exchange: Exchange, address: Address, body: bytes) -> None:
+    async def _embeddings(self, exchange: Exchange, address: Address, route: Route, body: bytes) -> None:
         asked = object_from_body(body)
         check_common(asked)
-        await exchange.answer(200, await self._calls.embedded(address, asked, self._context(address)))
+        request = ClientRequest(chat=asked, stream=False, native=asked)
+        embedding = self._calls.embedded(self._asked(exchange, address, route, request))
+        await exchange.answer(200, await self._unless_gone(exchange, embedding))
 
-    async def _count_tokens(self, exchange: Exchange, address: Address, body: bytes) -> None:
+    async def _count_tokens(self, exchange: Exchange, address: Address, route: Route, body: bytes) -> None:
         dialect = AnthropicMessages()
         request = dialect.count_request(body)
-        count = await self._calls.num_prompt_tokens(address, request, self._context(address))
-        await exchange.answer(200, dialect.count_answer(count))
+        counting = self._calls.num_prompt_tokens(self._asked(exchange, address, route, request))
+        await exchange.answer(200, dialect.count_answer(await self._unless_gone(exchange, counting)))
 
-    def _context(self, address: Address) -> CallContext:
-        ids = address.rollout_id, address.attempt_id
-        return CallContext(
-            rollout_id=address.rollout_id,
-            attempt_id=address.attempt_id,
-            agent=address.agent,
-            mode=self._attempts.mode_of(*ids),
-            deadline=asyncio.get_running_loop().time() + self._upstream_timeout_seconds,
+    async def _unless_gone(self, exchange: Exchange, asking: Coroutine[Any, Any, T]) -> T:
+        """Return what is asked for; give it up when the client leaves or it takes too long."""
+        task, gone = asyncio.create_task(asking), asyncio.create_task(exchange.disconnect())
+        limit = self._upstream_timeout_seconds
+        try:
+            await asyncio.wait({task, gone}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+        finally:
+            task.cancel()
+            gone.cancel()
+        if gone.done():
+            raise ClientGoneError
+        raise InferenceError(f"the model server did not answer within {limit:g} s", status=504)
+
+    def _asked(self, exchange: Exchange, address: Address, route: Route, request: ClientRequest) -> AskedCall:
+        return AskedCall(
+            address=address,
+            route=route,
+            request=request,
+            headers=_native_headers(exchange),
+            seconds=seconds_of_client(exchange.headers, limit=self._upstream_timeout_seconds),
+            traceparent=exchange.header(b"traceparent"),
+            delivery=exchange.delivery,
         )
 
     async def _whole_body(self, exchange: Exchange) -> bytes:

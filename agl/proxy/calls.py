@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
 from agl.errors import InferenceError, StoreError
 from agl.proxy.admission import Admission, Caller, Passage
 from agl.proxy.attempts import AttemptDirectory, llm_of_call, sampling_of
-from agl.proxy.canonical import checked_answer, upstream_chat
+from agl.proxy.canonical import checked_answer, reading_answer, upstream_chat, upstream_error
 from agl.proxy.dialects.base import ClientRequest, Dialect, Memory
 from agl.proxy.exchange import EVENTS, JSON, Delivery
 from agl.proxy.record import Call, Ended, answered_span, embeddings_span, failed_span
@@ -222,19 +224,20 @@ class Calls:
             headers=asked.headers,
         )
 
-    async def num_prompt_tokens(self, address: Address, request: ClientRequest, context: CallContext) -> int:
+    async def num_prompt_tokens(self, asked: AskedCall) -> int:
         """Count the tokens of the prompt that a call would have.
 
         Raises:
             InferenceError: the upstream's refusal.
             CallRefusedError: the attempt may not call.
         """
+        address, request = asked.address, asked.request
         resources = await self._attempts.resources_for_call(address.rollout_id, address.attempt_id)
         _, forced = self._forced(address, request.chat["model"], resources)
-        async with asyncio.timeout(self._upstream_timeout_seconds):
-            return await num_prompt_tokens(self._upstream, request.chat | forced, context)
+        context = self._context(asked, request, forced)
+        return await num_prompt_tokens(self._upstream, request.chat | forced, context)
 
-    async def embedded(self, address: Address, body: dict[str, Any], context: CallContext) -> bytes:
+    async def embedded(self, asked: AskedCall) -> bytes:
         """Answer a request for embeddings and record it.
 
         Raises:
@@ -242,17 +245,17 @@ class Calls:
             CallRefusedError: the attempt may not call, or there are no embeddings.
             StoreError: it was answered and could not be recorded.
         """
+        address, request = asked.address, asked.request
         await self._attempts.resources_for_call(address.rollout_id, address.attempt_id)
         call = Call(
             address=address,
-            request=body,
+            request=request.chat,
             span_id=self._new_span_id(),
-            traceparent=None,
+            traceparent=asked.traceparent,
             started_ns=self._now_ns(),
             policy_version=None,
         )
-        async with asyncio.timeout(self._upstream_timeout_seconds):
-            answer = await embedded(self._upstream, body, context)
+        answer = await embedded(self._upstream, request.chat, self._context(asked, request, {}))
         await self._writer.add(embeddings_span(call, answer, Ended(ended_ns=self._now_ns())))
         return orjson.dumps(answer)
 
@@ -263,7 +266,8 @@ class Calls:
             async with asyncio.timeout(self._upstream_timeout_seconds):
                 sent.passage = await self._admission.admit(sent.caller, sent.call, sent.request.chat)
                 answer = await (self._streamed(recent, sent) if sent.request.stream else self._plain(sent))
-            return self._answered(sent, answer)
+            with reading_answer():
+                return self._answered(sent, answer)
         except (CallRefusedError, StoreError):
             raise
         except InferenceError as error:
@@ -306,22 +310,25 @@ class Calls:
             await chunks.aclose()
         if not received.is_finished(num_choices):
             raise InferenceError("the model server's stream ended before the answer was whole", status=502)
-        return received.answer()
+        with reading_answer():
+            return received.answer()
 
     def _answered(self, sent: _Dispatched, answer: dict[str, Any]) -> Outcome:
+        """Record and word the answer; what it took is counted once nothing can fail any more."""
         dialect, delivery = sent.asked.dialect, sent.asked.delivery
         span = answered_span(sent.call, answer, self._ended(sent))
-        span = self._admission.settled(sent.caller, sent.passage, span, answer)
         native = answer.pop(NATIVE, None)
-        if sent.memory is not None:
-            sent.memory.remember(sent.request, answer)
         if not sent.request.stream:
             body = native if native is not None else dialect.answer(sent.request, answer)
-            return Outcome(status=200, body=body, span_id=span.span_id, unrecorded=span)
-        if delivery is not None:
-            delivery.end(answer)
-        body = dialect.events(sent.request).end(answer)  # for a repeat, after a lost answer
-        return Outcome(status=200, body=body, content_type=EVENTS, span_id=span.span_id, unrecorded=span)
+        else:
+            if delivery is not None:
+                delivery.end(answer)
+            body = dialect.events(sent.request).end(answer)  # for a repeat, after a lost answer
+        if sent.memory is not None:
+            sent.memory.remember(sent.request, answer)
+        span = self._admission.settled(sent.caller, sent.passage, span, answer)
+        kind = EVENTS if sent.request.stream else JSON
+        return Outcome(status=200, body=body, content_type=kind, span_id=span.span_id, unrecorded=span)
 
     def _refused_upstream(self, sent: _Dispatched, error: InferenceError) -> Outcome:
         """The upstream's own status and body, unchanged where it speaks the client's format."""
@@ -336,16 +343,24 @@ class Calls:
     def _failure(
         self, sent: _Dispatched, error_type: str, message: str, *, status: int, body: object = None
     ) -> Outcome:
-        received = sent.received.answer() if sent.received.begun else None
-        span = failed_span(
-            sent.call, self._ended(sent), error_type=error_type, description=message, received=received
-        )
-        span = self._admission.settled(sent.caller, sent.passage, span, received)
-        told = cast("Mapping[str, object]", body) if isinstance(body, Mapping) else None
+        span = self._failed(sent, error_type, message)
+        told = upstream_error(body)
         if sent.asked.delivery is not None:
             sent.asked.delivery.fail(message, status=status, code=error_type, body=told)
         worded = sent.asked.dialect.error_body(message, status=status, code=error_type, body=told)
         return Outcome(status=status, body=worded, content_type=JSON, span_id=span.span_id, unrecorded=span)
+
+    def _failed(self, sent: _Dispatched, error_type: str, description: str) -> Span:
+        """Record and count a failure with what came of the answer, as far as that can be read."""
+        record = partial(
+            failed_span, sent.call, self._ended(sent), error_type=error_type, description=description
+        )
+        if sent.received.begun:
+            with suppress(InferenceError), reading_answer():
+                received = sent.received.answer()
+                span = record(received=received)
+                return self._admission.settled(sent.caller, sent.passage, span, received)
+        return self._admission.settled(sent.caller, sent.passage, record(), None)
 
     def _new_span_id(self) -> str:
         return f"{self._rng.getrandbits(64):016x}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
+
+import orjson
 
 from agl.errors import InferenceError
 
@@ -43,6 +46,20 @@ def choices_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return sorted(choices, key=lambda choice: int(choice.get("index", 0))) if len(choices) > 1 else choices
 
 
+@contextmanager
+def reading_answer() -> Generator[None]:
+    """Within the block an answer is read, recorded and worded: one of another shape is the model server's failure.
+
+    Raises:
+        InferenceError: 502, the answer has a field that cannot be read, or is nested too deep to be written.
+    """
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+        message = f"the model server's answer is not a chat completion: {type(error).__name__}: {error}"
+        raise InferenceError(message, status=502) from error
+
+
 def checked_answer(answer: object) -> dict[str, Any]:
     """Return the upstream's answer if it has the shape of a chat completion.
 
@@ -57,3 +74,14 @@ def checked_answer(answer: object) -> dict[str, Any]:
     if not choices or not well_formed:
         raise InferenceError("the model server's answer is not a chat completion", status=502)
     return cast("dict[str, Any]", answer)
+
+
+def upstream_error(body: object) -> Mapping[str, Any] | None:
+    """Return an upstream's error body if it is an object that can be written again, else None."""
+    if not isinstance(body, Mapping):
+        return None
+    try:
+        orjson.dumps(body)
+    except orjson.JSONEncodeError:
+        return None
+    return cast("Mapping[str, Any]", body)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
+from agl.proxy.canonical import reading_answer
 from agl.proxy.dialects.base import Dialect, EventWriter
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.upstream import NATIVE, NativeEvent
@@ -130,11 +131,19 @@ class Delivery:
         """The client has seen a part of the answer: from now on errors are events."""
 
     async def send(self, chunk: Mapping[str, Any], *, span_id: str) -> None:
-        """Send what a chunk says to the client, if it says anything."""
+        """Send what a chunk says to the client, if it says anything.
+
+        Raises:
+            InferenceError: 502, it is no chunk of a chat completion.
+        """
         if self._gone:
             return
         native: NativeEvent | None = chunk.get(NATIVE)
-        data = self._writer.chunk(chunk) if native is None else native.data
+        if native is None:
+            with reading_answer():
+                data = self._writer.chunk(chunk)
+        else:
+            data = native.data
         if self._held or (native is not None and native.last):
             self._held.append(data)
         elif data:

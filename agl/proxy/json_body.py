@@ -5,7 +5,6 @@ The parser reads 1,024 levels and the writer writes 254: what lies between would
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any, cast
 
 import orjson
@@ -14,7 +13,7 @@ from agl.proxy.refusal import CallRefusedError
 
 MAX_DEPTH = 200
 """Of a request, in levels of lists and objects; a translation and a record add a few to it."""
-_NESTING = (dict, list)
+_WRITTEN_DEPTH = 254
 
 
 def object_from_body(body: bytes) -> dict[str, Any]:
@@ -30,18 +29,20 @@ def object_from_body(body: bytes) -> dict[str, Any]:
         raise CallRefusedError(message, status=400, code="invalid_json") from error
     if not isinstance(parsed, dict):
         raise CallRefusedError("the request body is not a JSON object", status=400, code="invalid_type")
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_deeper(parsed, MAX_DEPTH):
+    request = cast("dict[str, Any]", parsed)
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH and _is_too_deep(request):
         message = f"the request body is nested deeper than {MAX_DEPTH} levels"
         raise CallRefusedError(message, status=400, code="nested_too_deep")
-    return cast("dict[str, Any]", parsed)
+    return request
 
 
-def _is_deeper(parsed: object, limit: int) -> bool:
-    """Whether lists and objects lie in each other beyond the limit, found level by level."""
-    level: list[Any] = [parsed]
-    for _ in range(limit):
-        inner = chain.from_iterable(node.values() if type(node) is dict else node for node in level)
-        level = [node for node in inner if type(node) in _NESTING]
-        if not level:
-            return False
-    return True
+def _is_too_deep(parsed: object) -> bool:
+    """Whether the writer would fail if the value had all the levels around it that are kept for others."""
+    surrounded = parsed
+    for _ in range(_WRITTEN_DEPTH - MAX_DEPTH):
+        surrounded = [surrounded]
+    try:
+        orjson.dumps(surrounded)
+    except orjson.JSONEncodeError:
+        return True
+    return False
