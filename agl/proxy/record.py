@@ -210,9 +210,7 @@ def _asked(call: Call, ended: Ended) -> dict[str, Any]:
         key.AGENT: call.address.agent,
         key.STREAM: call.stream or None,
     }
-    for name, value in optional.items():
-        if value is not None:
-            attributes[name] = value
+    attributes.update({name: value for name, value in optional.items() if value is not None})
     return attributes
 
 

@@ -6,6 +6,7 @@ None of these is sampled, so none is trained on; embeddings are recorded as span
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol, cast, runtime_checkable
 
 import orjson
@@ -15,6 +16,7 @@ from agl.proxy.refusal import CallRefusedError
 from agl.proxy.upstream import CallContext, RoutedUpstream, Upstream
 from agl.types import NamedResources, ProxyLLM
 
+_ONE_TOKEN = {"max_tokens": 1, "n": 1}
 _UNKNOWN = "1970-01-01T00:00:00Z"  # Anthropic's word for a release date that is not known
 
 
@@ -83,9 +85,10 @@ async def num_prompt_tokens(
     if isinstance(upstream, TokenCounter):
         return await upstream.count_tokens(request)
     others = {name: value for name, value in request.items() if name != "max_completion_tokens"}
-    probe = others | {"max_tokens": 1, "n": 1}
+    probe = others | _ONE_TOKEN
     if isinstance(upstream, RoutedUpstream):
-        answer = await upstream.complete_chat(probe, context=context)
+        native = replace(context, native={**context.native, "max_tokens": 1})
+        answer = await upstream.complete_chat(probe, context=native)
     else:
         answer = await upstream.complete_chat(probe)
     count = cast("dict[str, object]", answer.get("usage") or {}).get("prompt_tokens")

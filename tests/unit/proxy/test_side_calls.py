@@ -82,9 +82,10 @@ async def test_an_upstream_that_counts_is_asked_to():
 async def test_an_upstream_that_cannot_count_samples_one_token_and_says_its_usage(upstream):
     assert await num_prompt_tokens(upstream, REQUEST, CallContext()) == 3
     assert upstream.requests == [{"model": "policy", "messages": [], "max_tokens": 1, "n": 1}]
-    routed, context = Routed({"usage": {"prompt_tokens": 8}}), CallContext(agent="a")
+    routed = Routed({"usage": {"prompt_tokens": 8}})
+    context = CallContext(agent="a", native={"model": "policy"})
     assert await num_prompt_tokens(routed, REQUEST, context) == 8
-    assert routed.asked[0][1] is context
+    assert routed.asked[0][1] == CallContext(agent="a", native={"model": "policy", "max_tokens": 1})
 
 
 async def test_an_upstream_that_does_not_say_its_usage_has_failed():
