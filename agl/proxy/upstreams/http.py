@@ -138,7 +138,10 @@ class HttpServer:
     def _refusal(self, status: int, headers: Mapping[bytes, bytes], told: bytes) -> UpstreamError:
         """The server's refusal with its body as it came, except that the key in it is masked."""
         if status < 400:
-            return self.broken(f"answered HTTP {status}, which is neither an answer nor an error")
+            message = f"{self.url} answered HTTP {status}, which is neither an answer nor an error"
+            return UpstreamError(
+                message, status=502
+            )  # a redirect stays one: the URL in the settings is wrong
         text = masked(told.decode("utf-8", "replace"), self._key)
         try:
             body: object = orjson.loads(text)

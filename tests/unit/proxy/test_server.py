@@ -1,8 +1,8 @@
-
 import pytest
 
 from agl.errors import ConfigError
 from agl.proxy.server import LLMProxy, ProxyServer
+from agl.types import ModelEndpoint
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", ""])
@@ -28,11 +28,17 @@ def test_this_machines_own_addresses_need_none(host):
         ("max_body_bytes", 0),
         ("upstream_timeout_seconds", 0.0),
         ("upstream_timeout_seconds", float("nan")),
+        ("max_retries", -1),
     ],
 )
 def test_a_wrong_setting_is_named(setting, value):
     with pytest.raises(ConfigError, match=rf"proxy\.{setting}"):
         LLMProxy(**{setting: value})
+
+
+def test_a_wrong_route_is_told_before_anything_starts():
+    with pytest.raises(ConfigError, match="endpoint judge: agents"):
+        LLMProxy(endpoints={"judge": ModelEndpoint(model="m", urls=("http://x/v1",), agents=("(",))})
 
 
 def test_the_token_is_not_in_the_repr():

@@ -72,6 +72,7 @@ async def test_a_redirect_is_not_followed(http, model_server):
     with pytest.raises(UpstreamError, match="neither an answer nor an error") as caught:
         await http.post("/x", {})
     assert caught.value.status == 502
+    assert not caught.value.retry
     assert len(model_server.requests) == 1
 
 
