@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 from responses_exchange import function_call, spoiled
 
 from agl.proxy.app import ProxyApp
+from agl.proxy.prices import Prices
 
 BASE = "/rollout/r1/attempt/a1/v1"
-SETTINGS = {"secret": "s", "needs_key": False, "max_body_bytes": 2**20, "upstream_timeout_seconds": 5.0}
+SETTINGS = {
+    "secret": "s",
+    "needs_key": False,
+    "max_body_bytes": 2**20,
+    "upstream_timeout_seconds": 5.0,
+    "prices": Prices(),  # shared: reading the map of all models takes longer than a call
+}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}}
 BODIES = {
