@@ -1,282 +1,201 @@
-"""What the proxy adds to a call: the same model server directly, and behind the proxy with durable records.
+"""Measure what the proxy adds to a call: the same model server directly, behind agl's proxy, and behind LiteLLM's.
 
-The model server is a function that answers at once with 128 sampled tokens, their ids and logprobs. Directly, it stands
-behind the same HTTP server as the proxy; through the proxy, each call is looked up, recorded in the store, and then
-answered. The client is its own process, so that on two cores each side has one. Rounds of the variants alternate, as a
-shared machine's speed drifts; the table shows the median round.
+    python benchmarks/proxy.py [--peer-python PATH] [--only plain stream memory]
 
-    python benchmarks/proxy.py [--rounds 5] [--calls 1500]
+Model server, proxy and clients are processes; the model server answers at once (proxy_upstream.py), so all that is
+measured is the proxy. agl's has its store in a SQLite file and answers no call before that is durable; LiteLLM's
+(`litellm --config`, one worker; PATH is the interpreter of an environment with litellm[proxy]) records nothing, and
+asks for no token ids. Variants take turns, and the best round of each counts, so that a busy machine slows all of them.
+
+- plain: calls of 128 tokens by 1 and by 32 clients at once. ``1 call each``: every call is the first of its attempt.
+- stream: 32 words at once by 1 client, then 200 streams at once of 20 words a second each.
+- memory: prompts of 16K tokens with their ids, and the proxy's memory while they are recorded.
+
+Prints tables and writes benchmarks/results/proxy.json with machine, load and commit.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
-import os
-import platform
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
-from urllib.parse import urlsplit
 
-import orjson
-import uvicorn
+import report
+from proxy_load import WARM_UP
+from proxy_servers import Server, agl_proxy, litellm_proxy, loaded, model_server
 
-from agl.proxy import LLMProxy
-from agl.store.base import LightningStore
-from agl.store.sqlite import InMemoryLightningStore, SqliteLightningStore
-from agl.types import ProxyLLM, RolloutRequest
-
-SCRIPT = Path(__file__).resolve()
-RESULTS = SCRIPT.parent / "results" / "proxy.json"
-WARM_UP = 5
-"""One call before the clock runs for so many measured ones."""
 FEW = 64
-"""Attempts that make many calls each; otherwise every call is the first one of its attempt and has to be looked up."""
-PROMPT_TOKENS, RESPONSE_TOKENS = 256, 128
-BODY = orjson.dumps(
-    {
-        "model": "policy",
-        "messages": [{"role": "system", "content": "s" * 400}, {"role": "user", "content": "u" * 600}],
-        "temperature": 1.0,
-        "max_tokens": RESPONSE_TOKENS,
+"""Attempts that make many calls each."""
+STREAMS = 200
+WORDS_A_SECOND = 20
+LONG_PROMPT_TOKENS = 16_384
+PEER_SHARE = 20
+"""LiteLLM gets so many times fewer calls, for it takes so much longer."""
+Numbers = dict[str, Any]
+Table = dict[str, Numbers]
+Serve = Callable[[str], AbstractContextManager[Server]]
+"""Runs a proxy in front of the model server with this URL."""
+
+
+def variants(options: argparse.Namespace, *, calls: int) -> dict[str, Serve]:
+    """Return the proxies by name, for so many calls."""
+    every = calls + calls // WARM_UP + 64
+    found: dict[str, Serve] = {
+        "agl": lambda url: agl_proxy(url, kind="router", attempts=FEW),
+        "agl, engine=external": lambda url: agl_proxy(url, kind="external", attempts=FEW),
+        "agl, engine in process": lambda url: agl_proxy(url, kind="engine", attempts=FEW),
+        "agl, 1 call each": lambda url: agl_proxy(url, kind="router", attempts=every),
     }
-)
-Url = tuple[str, list[str]]
-"""A server's root and the paths that calls go to in turn."""
+    if options.peer_python:
+        found["litellm"] = lambda url: litellm_proxy(url, python=options.peer_python)
+    return found
 
 
-class InstantEngine:
-    """Answers every call at once with the same tokens."""
-
-    model = "policy"
-
-    async def complete_chat(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an answer as an engine gives it: with ids and logprobs."""
-        return instant_answer(with_ids=bool(request.get("return_token_ids")))
-
-    async def stream_chat(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-        """Stream the answer: all of it at once, then the usage."""
-        answer = await self.complete_chat(request)
-        (choice,), usage = answer.pop("choices"), answer.pop("usage")
-        delta = choice.pop("message")
-        chunk = answer | {"object": "chat.completion.chunk"}
-        yield chunk | {"choices": [choice | {"delta": delta}]}
-        yield chunk | {"choices": [], "usage": usage}
+def best(rounds: list[Numbers]) -> Numbers:
+    """Return, number by number, the best of some rounds: the largest rate, the shortest time."""
+    merged: Numbers = {}
+    for name, first in rounds[0].items():
+        if not isinstance(first, list):
+            values = [one[name] for one in rounds]
+            merged[name] = round((max if "/s" in name else min)(values), 3)
+    return merged
 
 
-def instant_answer(*, with_ids: bool) -> dict[str, Any]:
-    """Return a chat completion of RESPONSE_TOKENS tokens."""
-    choice: dict[str, Any] = {
-        "index": 0,
-        "message": {"role": "assistant", "content": "word " * RESPONSE_TOKENS},
-        "finish_reason": "stop",
-        "logprobs": None,
+def plain(options: argparse.Namespace) -> Table:
+    """Measure whole answers."""
+    seen: dict[str, list[Numbers]] = {}
+    for _ in range(options.rounds):
+        with model_server(chunk_seconds=0.0) as upstream:
+            for connections in (1, 32):
+                order = {"connections": connections, "calls": options.calls}
+                key = f"direct, {connections}"
+                seen.setdefault(key, []).append(dict(loaded(upstream, **order)))
+            for name, serve in variants(options, calls=2 * options.calls).items():
+                with serve(upstream["root"]) as server:
+                    share = PEER_SHARE if name == "litellm" else 1
+                    for connections in (1, 32):
+                        order = {"connections": connections, "calls": max(64, options.calls // share)}
+                        seen.setdefault(f"{name}, {connections}", []).append(dict(loaded(server, **order)))
+    return {name: best(rounds) for name, rounds in seen.items()}
+
+
+def stream(options: argparse.Namespace) -> Table:
+    """Measure the first word's way, and many streams at once."""
+    seen: dict[str, list[Numbers]] = {}
+    one = {"connections": 1, "calls": max(50, options.calls // 5), "tokens": 32, "stream": True}
+    many = {"connections": STREAMS, "calls": 2 * STREAMS, "tokens": options.words, "stream": True}
+    chosen = ("agl", "litellm")
+    for _ in range(options.rounds):
+        for streams, order, chunk_seconds in ((1, one, 0.0), (STREAMS, many, 1 / WORDS_A_SECOND)):
+            with model_server(chunk_seconds=chunk_seconds) as upstream:
+                seen.setdefault(f"direct, {streams}", []).append(dict(loaded(upstream, **order)))
+                for name, serve in variants(options, calls=0).items():
+                    if name in chosen:
+                        with serve(upstream["root"]) as server:
+                            share = order | ({"calls": STREAMS} if streams > 1 else {"calls": 50})
+                            told = loaded(server, **(share if name == "litellm" else order))
+                            seen.setdefault(f"{name}, {streams}", []).append(dict(told))
+    return {name: best(rounds) for name, rounds in seen.items()}
+
+
+def memory(options: argparse.Namespace) -> Table:
+    """Measure the proxy's memory over calls with long prompts."""
+    order = {
+        "connections": 8,
+        "calls": options.long_calls,
+        "prompt_bytes": 4 * LONG_PROMPT_TOKENS,
+        "tokens": 32,
     }
-    answer: dict[str, Any] = {
-        "id": "chatcmpl-0",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "policy",
-        "choices": [choice],
-        "usage": {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": RESPONSE_TOKENS},
-    }
-    if with_ids:
-        choice["token_ids"] = list(range(RESPONSE_TOKENS))
-        choice["logprobs"] = {"content": [{"token": "w", "logprob": -0.5} for _ in range(RESPONSE_TOKENS)]}
-        answer |= {"prompt_token_ids": list(range(PROMPT_TOKENS)), "policy_version": 0}
-    return answer
-
-
-async def mock_server(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
-    """Be the model server, without a proxy."""
-    assert scope["type"] == "http"
-    orjson.loads((await receive())["body"])
-    body = orjson.dumps(instant_answer(with_ids=False))
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-class QuietServer(uvicorn.Server):
-    """A server whose end the benchmark awaits."""
-
-    async def startup(self, sockets: list[Any] | None = None) -> None:
-        """Remember the port."""
-        await super().startup(sockets)
-        self.port.set_result(self.servers[0].sockets[0].getsockname()[1])
-
-    port: asyncio.Future[int]
-
-
-@asynccontextmanager
-async def direct() -> AsyncGenerator[Url]:
-    """Serve the mock without a proxy."""
-    config = uvicorn.Config(mock_server, port=0, lifespan="off", log_config=None, access_log=False, ws="none")
-    server = QuietServer(config)
-    server.port = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(server.serve())
-    yield f"http://127.0.0.1:{await server.port}", ["/v1/chat/completions"]
-    server.should_exit = True
-    await task
-
-
-@asynccontextmanager
-async def proxied(make_store: Callable[[Path], LightningStore], *, attempts: int) -> AsyncGenerator[Url]:
-    """Serve the mock behind the proxy; calls go to that many attempts in turn."""
-    with tempfile.TemporaryDirectory() as folder:
-        async with make_store(Path(folder)) as store, LLMProxy().serving(store, InstantEngine()) as server:
-            llm = ProxyLLM(base_url=server.url, model="policy", sampling={"temperature": 1.0})
-            await store.add_resources({"llm": llm})
-            paths: list[str] = []
-            for _ in range(attempts):
-                attempt = (await store.start_rollout(RolloutRequest(task=0))).attempt
-                base = llm.for_attempt(attempt.rollout_id, attempt.attempt_id).base_url
-                paths.append(urlsplit(f"{base}/chat/completions").path)
-            yield server.url, paths
-
-
-def in_memory(folder: Path) -> LightningStore:
-    """Return a store that ends with the process."""
-    del folder
-    return InMemoryLightningStore()
-
-
-def in_file(folder: Path) -> LightningStore:
-    """Return a store in a file."""
-    return SqliteLightningStore(str(folder / "store.sqlite"))
-
-
-async def load(root: str, paths: list[str], *, connections: int, calls: range) -> list[float]:
-    """Make the calls with these numbers over kept connections; return each call's seconds."""
-    parts = urlsplit(root)
-    seconds: list[float] = []
-    numbers = iter(calls)
-
-    async def talk() -> None:
-        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        for number in numbers:
-            path = paths[number % len(paths)]
-            head = f"POST {path} HTTP/1.1\r\nhost: {parts.netloc}\r\ncontent-type: application/json\r\n"
-            began = time.perf_counter()
-            writer.write(f"{head}content-length: {len(BODY)}\r\n\r\n".encode() + BODY)
-            answered = (await reader.readuntil(b"\r\n\r\n")).lower()
-            if not answered.startswith(b"http/1.1 200"):
-                raise SystemExit(f"{path}: {answered.decode()}")
-            length = int(answered.split(b"content-length: ")[1].split(b"\r\n")[0])
-            await reader.readexactly(length)
-            seconds.append(time.perf_counter() - began)
-        writer.close()
-
-    await asyncio.gather(*(talk() for _ in range(connections)))
-    return seconds
-
-
-async def measured(url: Url, *, connections: int, calls: int) -> dict[str, float]:
-    """Run the client process against the server; return p50 and p99 in ms and calls a second."""
-    order = json.dumps({"root": url[0], "paths": url[1], "connections": connections, "calls": calls})
-    command = [sys.executable, str(SCRIPT), "--client"]
-    pipe = subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
-    out, _ = await process.communicate(order.encode())
-    if process.returncode:
-        raise SystemExit("the client failed")
-    return json.loads(out)
-
-
-def be_client(order: dict[str, Any]) -> dict[str, float]:
-    """Warm up, measure, summarize. The client process."""
-    calls, settings = order.pop("calls"), order
-    warm = calls // WARM_UP
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(load(**settings, calls=range(warm)))
-        began = time.perf_counter()
-        seconds = sorted(runner.run(load(**settings, calls=range(warm, warm + calls))))
-        took = time.perf_counter() - began
+    with (
+        model_server(chunk_seconds=0.0) as upstream,
+        agl_proxy(upstream["root"], kind="router", attempts=FEW) as server,
+    ):
+        told = loaded(server, **order)
+    held: list[float] = told["megabytes"]
+    half = len(held) // 2
+    # The two halves' slope, from the middle of one to the middle of the other.
+    growth = (statistics.mean(held[half:]) - statistics.mean(held[:half])) / (options.long_calls / 2)
     return {
-        "p50_ms": seconds[len(seconds) // 2] * 1000,
-        "p99_ms": seconds[len(seconds) * 99 // 100] * 1000,
-        "calls_per_second": len(seconds) / took,
+        "agl, 8": {
+            "calls": options.long_calls,
+            "MB at the start": held[0],
+            "MB at the end": held[-1],
+            "MB at most": max(held),
+            "bytes a call": round(growth * 2**20, 1),
+            "calls/s": round(told["calls/s"], 1),
+            "CPU ms a call": round(told["CPU ms a call"], 3),
+        }
     }
 
 
-async def compare(*, rounds: int, calls: int) -> dict[str, dict[str, dict[str, float]]]:
-    """Measure every variant at 1 and 32 connections; return the medians over the rounds."""
-    every = calls + calls // WARM_UP
-    variants: dict[str, Callable[[], Any]] = {
-        "direct": direct,
-        "memory store": lambda: proxied(in_memory, attempts=FEW),
-        "file store": lambda: proxied(in_file, attempts=FEW),
-        "file store, 1 call each": lambda: proxied(in_file, attempts=every),
-    }
-    table: dict[str, dict[str, dict[str, float]]] = {name: {} for name in variants}
-    for connections in (1, 32):
-        seen: dict[str, list[dict[str, float]]] = {name: [] for name in variants}
-        for _ in range(rounds):
-            for name, serve in variants.items():
-                async with serve() as url:
-                    seen[name].append(await measured(url, connections=connections, calls=calls))
-        for name, results in seen.items():
-            medians = {key: statistics.median(result[key] for result in results) for key in results[0]}
-            table[name][str(connections)] = medians
-    return table
+def summary(results: dict[str, Table]) -> dict[str, float]:
+    """Return what the proxy promises, as measured."""
+    told: dict[str, float] = {}
+    plains, streams, memories = (results.get(kind, {}) for kind in ("plain", "stream", "memory"))
+    if plains:
+        told["added p50 ms, 1 client"] = plains["agl, 1"]["p50 ms"] - plains["direct, 1"]["p50 ms"]
+        told["calls/s, 32 clients"] = plains["agl, 32"]["calls/s"]
+        told["CPU ms a call, 32 clients"] = plains["agl, 32"]["CPU ms a call"]
+        if "litellm, 32" in plains:
+            for clients in (1, 32):
+                ours, theirs = (plains[f"{name}, {clients}"] for name in ("agl", "litellm"))
+                told[f"times litellm's calls/s, {clients} clients"] = ours["calls/s"] / theirs["calls/s"]
+                told[f"litellm's CPU a call / ours, {clients} clients"] = (
+                    theirs["CPU ms a call"] / ours["CPU ms a call"]
+                )
+    if streams:
+        first = "first word p50 ms"
+        told["added ms to the first word, p50"] = streams["agl, 1"][first] - streams["direct, 1"][first]
+        ours = streams[f"agl, {STREAMS}"]
+        told[f"slowest of {STREAMS} streams, words/s of {WORDS_A_SECOND}"] = ours["slowest stream, words/s"]
+        told["CPU us a streamed word"] = ours["CPU us a word"]
+    if memories:
+        told["bytes a call that stay"] = memories["agl, 8"]["bytes a call"]
+    return {name: round(value, 3) for name, value in told.items()}
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+def show(table: Table) -> None:
+    """Print one line a variant, one column a number."""
+    columns = list(dict.fromkeys(name for row in table.values() for name in row))
+    print(f"{'':26}" + "".join(f"{name:>{len(name) + 2}}" for name in columns))
+    for variant, row in table.items():
+        cells = (
+            f"{row[name]:>{len(name) + 2}.2f}" if name in row else " " * (len(name) + 2) for name in columns
+        )
+        print(f"{variant:26}" + "".join(cells))
+
+
+MEASURES = {"plain": plain, "stream": stream, "memory": memory}
 
 
 def main() -> None:
-    """Measure, print the table, write the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--calls", type=int, default=1500)
-    parser.add_argument("--client", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.client:
-        print(json.dumps(be_client(json.load(sys.stdin))))
-        return
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        table = runner.run(compare(rounds=options.rounds, calls=options.calls))
-    print(f"{'':26}{'connections':>12}{'p50 ms':>10}{'p99 ms':>10}{'calls/s':>10}")
-    for name, by_connections in table.items():
-        for connections, row in by_connections.items():
-            numbers = f"{row['p50_ms']:10.2f}{row['p99_ms']:10.2f}{row['calls_per_second']:10.0f}"
-            print(f"{name:26}{connections:>12}{numbers}")
-    added = {name: rows["1"]["p50_ms"] - table["direct"]["1"]["p50_ms"] for name, rows in table.items()}
-    print(
-        "added p50 at 1 connection:",
-        {name: round(ms, 2) for name, ms in added.items() if name != "direct"},
-        "ms",
+    """Measure, print the tables, write the results."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    results = {
-        "commit": commit,
-        "machine": f"{platform.machine()}, {len(_cores())} cores, Python {platform.python_version()}",
-        "rounds": options.rounds,
-        "calls": options.calls,
-        "table": table,
-        "added_p50_ms": added,
-    }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=2) + "\n")
-
-
-def _cores() -> set[int]:
-    return os.sched_getaffinity(0)
+    parser.add_argument("--peer-python", help="interpreter of an environment with litellm[proxy]")
+    parser.add_argument("--only", nargs="+", choices=list(MEASURES), default=list(MEASURES))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--calls", type=int, default=1500, help="of a round")
+    parser.add_argument("--words", type=int, default=100, help="of each of many streams")
+    parser.add_argument(
+        "--long-calls", type=int, default=2000, help="with long prompts; 100000 takes 15 GB of disk"
+    )
+    options = parser.parse_args()
+    conditions = report.machine()
+    results: dict[str, Table] = {}
+    for kind in options.only:
+        results[kind] = MEASURES[kind](options)
+        print(f"\n{kind}: variant, clients at once")
+        show(results[kind])
+    told = summary(results)
+    print()
+    for name, value in told.items():
+        print(f"{name:50}{value:12,.3f}")
+    given = {name: getattr(options, name) for name in ("rounds", "calls", "words", "long_calls")}
+    report.write("proxy", conditions | {"options": given}, {"summary": told, **results})
 
 
 if __name__ == "__main__":
