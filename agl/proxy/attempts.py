@@ -26,7 +26,8 @@ V = TypeVar("V")
 _RECHECK_SECONDS = 1.0  # how long a live attempt is taken at its word
 _MAX_ATTEMPTS = 4096
 _MAX_RESOURCES = 64
-_MAX_MEMORIES = 256  # of a few megabytes at most; the attempts that talked last keep theirs
+_MAX_MEMORIES = 1024  # the attempts that talked last keep theirs
+_MAX_MEMORY_BYTES = 256 * 2**20  # of all of them together
 _LIVE = ("preparing", "running")
 
 
@@ -114,6 +115,10 @@ class AttemptDirectory:
         """Return what a dialect remembers of the attempt; a ``new`` one the first time, and after it was forgotten."""
         memory = self._memories.pop((rollout_id, attempt_id), None) or new()
         _remember(self._memories, (rollout_id, attempt_id), memory, _MAX_MEMORIES)
+        held = sum(each.num_bytes for each in self._memories.values())
+        while held > _MAX_MEMORY_BYTES and len(self._memories) > 1:
+            _, forgotten = self._memories.popitem(last=False)
+            held -= forgotten.num_bytes
         return memory
 
     async def _new_seat(self, rollout_id: str, attempt_id: str, now: float) -> _Seat:

@@ -19,7 +19,7 @@ from agl.proxy.attempts import AttemptDirectory, llm_of_call, sampling_of
 from agl.proxy.canonical import checked_answer, reading_answer, upstream_chat, upstream_error
 from agl.proxy.dialects.base import ClientRequest, Dialect, Memory
 from agl.proxy.exchange import EVENTS, JSON, Delivery
-from agl.proxy.record import Call, Ended, answered_span, embeddings_span, failed_span
+from agl.proxy.record import Call, Ended, answered_span, embeddings_span, failed_span, refused_embeddings_span
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.repeats import CallIdentity, Outcome, RecentCall, RecentCalls
 from agl.proxy.routes import Address, Route
@@ -242,7 +242,7 @@ class Calls:
 
         Raises:
             InferenceError: the upstream's refusal.
-            CallRefusedError: the attempt may not call, or there are no embeddings.
+            CallRefusedError: the attempt may not call, a budget is used up, or there are no embeddings.
             StoreError: it was answered and could not be recorded.
         """
         address, request = asked.address, asked.request
@@ -255,9 +255,23 @@ class Calls:
             started_ns=self._now_ns(),
             policy_version=None,
         )
-        answer = await embedded(self._upstream, request.chat, self._context(asked, request, {}))
-        await self._writer.add(embeddings_span(call, answer, Ended(ended_ns=self._now_ns())))
-        return orjson.dumps(answer)
+        caller = self._attempts.caller(address.rollout_id, address.attempt_id, address.agent)
+        passage = None
+        try:
+            passage = await self._admission.admit_embeddings(caller, call)
+            answer = await embedded(self._upstream, request.chat, self._context(asked, request, {}))
+            span = embeddings_span(call, answer, Ended(ended_ns=self._now_ns()))
+            await self._writer.add(self._admission.settled(caller, passage, span, answer))
+            return orjson.dumps(answer)
+        except CallRefusedError as refusal:
+            span = refused_embeddings_span(
+                call, Ended(ended_ns=self._now_ns()), error_type=refusal.code, description=str(refusal)
+            )
+            await self._writer.add(self._admission.settled(caller, passage, span, None))
+            raise
+        finally:
+            if passage is not None:
+                passage.close()
 
     async def _ask(self, recent: RecentCall, sent: _Dispatched) -> Outcome:
         """Ask the upstream; the outcome holds the span, not recorded yet."""
@@ -305,7 +319,7 @@ class Calls:
                 if not recent.sampled and received.is_finished(num_choices):
                     recent.sampled = True
                 if delivery is not None:
-                    await delivery.send(chunk, span_id=call.span_id)
+                    await delivery.send(chunk, span_id=call.span_id, is_last=recent.sampled)
         finally:
             await chunks.aclose()
         if not received.is_finished(num_choices):

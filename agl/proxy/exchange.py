@@ -23,7 +23,7 @@ _MAX_HEADER_BYTES = 64 * 1024  # what h11 and most servers allow
 _MAX_DISCARDED = (
     8  # times the body limit: how much of a refused body is read so that the client sees the refusal
 )
-_SEND_SECONDS = 60.0  # longest wait for a client to take the end of its stream
+_FINISH_SECONDS = 60.0  # longest wait for a client to take the end of its stream
 
 
 class ClientGoneError(Exception):
@@ -119,9 +119,12 @@ class Exchange:
 class Delivery:
     """Sends the events of one streamed answer while it comes; holds back its end until it is told to finish."""
 
-    def __init__(self, exchange: Exchange, writer: EventWriter) -> None:
+    def __init__(
+        self, exchange: Exchange, writer: EventWriter, *, finish_seconds: float = _FINISH_SECONDS
+    ) -> None:
         self._exchange = exchange
         self._writer = writer
+        self._finish_seconds = finish_seconds
         self._held: list[bytes] = []
         """The end of a stream that is passed through."""
         self._ending = b""
@@ -130,8 +133,13 @@ class Delivery:
         self.begun = False
         """The client has seen a part of the answer: from now on errors are events."""
 
-    async def send(self, chunk: Mapping[str, Any], *, span_id: str) -> None:
+    async def send(self, chunk: Mapping[str, Any], *, span_id: str, is_last: bool) -> None:
         """Send what a chunk says to the client, if it says anything.
+
+        Args:
+            chunk: canonical; an event that is passed through is in it.
+            span_id: of the call's record, for the response's headers.
+            is_last: the model has ended: events that are passed through are the answer's end, and wait for ``finish``.
 
         Raises:
             InferenceError: 502, it is no chunk of a chat completion.
@@ -144,7 +152,7 @@ class Delivery:
                 data = self._writer.chunk(chunk)
         else:
             data = native.data
-        if self._held or (native is not None and native.last):
+        if self._held or (native is not None and (native.last or is_last)):
             self._held.append(data)
         elif data:
             if not self.begun:
@@ -171,7 +179,7 @@ class Delivery:
     async def finish(self) -> None:
         """Send the end. After a failure the HTTP response stays without one, so that no client takes it for whole."""
         try:
-            async with asyncio.timeout(_SEND_SECONDS):
+            async with asyncio.timeout(self._finish_seconds):
                 await self._exchange.send_events(self._ending, last=self._is_whole)
         except TimeoutError as error:
             raise ClientGoneError from error

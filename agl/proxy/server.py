@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import secrets
 import socket
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -142,7 +143,7 @@ class LLMProxy:
             prices=self.prices,
             cache=self.cache,
         )
-        with _listening(self.host, self.port) as listener:
+        with _without_report_of_cut_streams(), _listening(self.host, self.port) as listener:
             config = _uvicorn_config(app, is_local=_is_loopback(self.host))
             config.load()  # here, so that what it raises is not lost in the server's task
             server = _Server(config)
@@ -183,6 +184,21 @@ def _uvicorn_config(app: ProxyApp, *, is_local: bool) -> uvicorn.Config:
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=1,
     )
+
+
+@contextlib.contextmanager
+def _without_report_of_cut_streams() -> Generator[None]:
+    """Streams that fail are cut on purpose, and recorded as failed; the server would report each as an error of ours."""
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return record.msg != "ASGI callable returned without completing response."
+
+    server_log = logging.getLogger("uvicorn.error")
+    server_log.addFilter(is_news)
+    try:
+        yield
+    finally:
+        server_log.removeFilter(is_news)
 
 
 @contextlib.contextmanager

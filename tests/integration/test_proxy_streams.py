@@ -196,7 +196,7 @@ async def test_text_completions_of_an_engine_are_recorded_alike(store, policy):
     assert json.loads(spans[0][key.INPUT_MESSAGES]) == [{"role": "user", "content": "SELECT"}]
 
 
-async def test_an_engine_that_fails_in_mid_stream_raises_in_the_client(store, engine):
+async def test_an_engine_that_fails_in_mid_stream_raises_in_the_client(store, engine, caplog):
     async with serving(store, engine) as (_, llm, attempt), client_of(llm, max_retries=0) as client:
 
         async def broken(request):
@@ -216,6 +216,7 @@ async def test_an_engine_that_fails_in_mid_stream_raises_in_the_client(store, en
                 )
         spans = await spans_of(store, attempt)
     assert [span.attributes[key.ERROR_TYPE] for span in spans] == ["503", "503"]
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
     assert ids_from_packed(spans[0].attributes[key.RESPONSE_TOKEN_IDS]) == [1, 100]
 
 

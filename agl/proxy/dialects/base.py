@@ -83,6 +83,11 @@ class Dialect(Protocol):
 class Memory(Protocol):
     """What a dialect keeps of an attempt's calls, because later ones refer to them."""
 
+    @property
+    def num_bytes(self) -> int:
+        """How much it holds."""
+        ...
+
     def resolved(self, request: ClientRequest) -> ClientRequest:
         """Return the request with what it refers to.
 

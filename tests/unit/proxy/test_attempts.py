@@ -120,3 +120,27 @@ def test_the_resource_named_llm_is_for_every_other_model(resources_of):
 def test_other_resources_force_nothing(resources_of, llm):
     assert sampling_of(llm_of_call(resources_of(llm), "policy")) == {}
     assert sampling_of(llm_of_call(None, "policy")) == {}
+
+
+class Remembered:
+    """A memory of some size."""
+
+    def __init__(self, num_bytes=0):
+        self.num_bytes = num_bytes
+
+
+def test_each_attempt_has_a_memory_of_its_own(directory):
+    own = directory.memory_of("r1", "a1", Remembered)
+    assert directory.memory_of("r1", "a1", Remembered) is own
+    assert directory.memory_of("r1", "a2", Remembered) is not own
+
+
+def test_the_memories_of_long_silent_attempts_are_forgotten_when_all_are_too_large(directory):
+    sizes = {"a1": 100, "a2": 200, "a3": 2}
+    held = {
+        name: directory.memory_of("r1", name, lambda size=size: Remembered(size * 2**20))
+        for name, size in sizes.items()
+    }
+    assert directory.memory_of("r1", "a3", Remembered) is held["a3"]
+    assert directory.memory_of("r1", "a2", Remembered) is held["a2"]
+    assert directory.memory_of("r1", "a1", Remembered) is not held["a1"]

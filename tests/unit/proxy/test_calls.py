@@ -10,6 +10,8 @@ from openai_exchange import DONE, sse_data
 
 from agl.errors import InferenceError, StoreUnavailableError
 from agl.proxy.app import ProxyApp
+from agl.proxy.budgets import Budgets
+from agl.proxy.prices import Prices
 from agl.proxy.upstream import NATIVE, UPSTREAM, NativeEvent
 from agl.types import attributes as key
 from agl.types.packing import floats_from_packed, ids_from_packed
@@ -405,7 +407,7 @@ async def test_the_end_that_is_passed_through_waits_for_the_record(store, passin
     call = begin(client)
     for _ in range(50):
         await asyncio.sleep(0)
-    assert client.reply.content == b"data: 1\n\ndata: 2\n\n"
+    assert client.reply.content == b"data: 1\n\n"  # the second says why the model has ended
     store.gate.set()
     assert (await call).complete
 
@@ -432,6 +434,21 @@ async def test_embeddings_are_passed_on_and_recorded(store, passing, client_of, 
     assert (refused.status, refused.json["error"]["code"]) == (404, "no_embeddings")
 
 
+async def test_embeddings_count_against_budgets_and_cost(store, passing, client_of):
+    asked = {"model": "e5", "input": "x"}
+    path = f"{PREFIX}/v1/embeddings"
+    settings = {"budgets": Budgets(max_calls_per_rollout=1), "prices": Prices({"e5": {"input": 1.0, "output": 0.0}})}
+    client = client_of(ProxyApp(store, passing, **SETTINGS, **settings))
+    await client.chat(asked, path=path)
+    refused = await client.chat(asked, path=path)
+    assert (refused.status, refused.json["error"]["code"]) == (429, "budget_exceeded")
+    first, second = store.spans
+    assert first.attributes[key.COST_USD] == 2e-6
+    assert (second.status.code, second.attributes[key.ERROR_TYPE]) == ("error", "budget_exceeded")
+    chat = await client.chat({**STREAM, "stream": False})
+    assert chat.status == 429
+
+
 async def test_tokens_are_counted_as_the_call_would_be_asked(client_of, store, upstream):
     asked = {"model": "claude", "messages": [{"role": "user", "content": "hello"}]}
     client = client_of(ProxyApp(store, upstream, **SETTINGS))
@@ -455,3 +472,33 @@ async def test_weights_that_are_swapped_during_a_call_are_both_recorded(store, c
     await client.chat({**STREAM, "stream": False})
     read = store.spans[0].attributes
     assert (read[key.POLICY_VERSION], read[key.POLICY_VERSION_END]) == (7, 8)
+
+
+async def test_a_client_that_does_not_wait_for_embeddings_gives_them_up(store, passing, client_of):
+    client, asked, cancelled = (
+        client_of(ProxyApp(store, passing, **SETTINGS)),
+        asyncio.Event(),
+        asyncio.Event(),
+    )
+
+    async def embed(body, *, context=None):
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    passing.embed = embed
+    call = asyncio.create_task(client.chat({"model": "e5"}, path=f"{PREFIX}/v1/embeddings"))
+    await asked.wait()
+    client.leave()
+    await call
+    await cancelled.wait()
+    assert (client.reply.status, store.spans) == (0, [])
+
+
+async def test_embeddings_that_take_too_long_are_a_504(store, passing, client_of):
+    client = client_of(ProxyApp(store, passing, **{**SETTINGS, "upstream_timeout_seconds": 0.01}))
+    passing.embed = lambda body, *, context=None: asyncio.Event().wait()
+    reply = await client.chat({"model": "e5"}, path=f"{PREFIX}/v1/embeddings")
+    assert (reply.status, reply.json["error"]["code"]) == (504, "504")

@@ -49,6 +49,11 @@ class ResponseMemory:
         self._items: dict[str, bytes] = {}
         """item id -> JSON, of all outputs remembered"""
 
+    @property
+    def num_bytes(self) -> int:
+        """Of the conversations that are remembered."""
+        return self._bytes
+
     def resolved(self, request: ClientRequest) -> ClientRequest:
         """Return the request with the messages of what it goes on from; itself if it refers to nothing.
 
