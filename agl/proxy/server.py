@@ -188,7 +188,7 @@ def _uvicorn_config(app: ProxyApp, *, is_local: bool) -> uvicorn.Config:
 
 @contextlib.contextmanager
 def _without_report_of_cut_streams() -> Generator[None]:
-    """Streams that fail are cut on purpose, and recorded as failed; the server would report each as an error of ours."""
+    """Streams that fail are cut on purpose and recorded; the server would report each as an error of ours."""
 
     def is_news(record: logging.LogRecord) -> bool:
         return record.msg != "ASGI callable returned without completing response."
