@@ -20,6 +20,10 @@ APPLICATION_ID = 0x61676C31
 """``agl1``: marks our files in the header of SQLite's format (https://www.sqlite.org/fileformat.html#application_id)."""
 MAX_LOG_BYTES = 64_000_000
 """What the write-ahead log keeps of its size once all of it is in the file; a long read or a migration made it grow."""
+LOG_PAGES = 4000
+"""Pages of the log (16 MB) after which a commit copies it into the file, 4 times SQLite's own: the ends of the indexes,
+which each commit changes anew, are copied once for all of them.
+"""
 CACHED_STATEMENTS = 512
 """Inserts are prepared for each number of rows up to 64; the rest are fewer than 100 statements."""
 
@@ -114,6 +118,7 @@ def open_database(path: str, *, now: float) -> sqlite3.Connection:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute(f"PRAGMA journal_size_limit = {MAX_LOG_BYTES}")
+        db.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         if db.execute("PRAGMA user_version").fetchone()[0] == 0:
             _create(db, now)
         else:

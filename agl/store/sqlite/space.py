@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 
 from agl.store.sqlite.writer import Transaction
 
@@ -10,6 +11,10 @@ PAGES_AT_ONCE = 1000
 """4 MB: some 20 ms during which other writes wait."""
 TRUNCATE_WAIT_SECONDS = 0.2
 """How long others may wait for a reader of the log, a backup say, to end. A later checkpoint cuts it too."""
+TRUNCATE_TRIES = 4
+"""A busy writer may leave no gap, and SQLite does not wait while a commit of its copies the log,"""
+PAUSE_SECONDS = 0.05
+"""so that is waited for here."""
 
 
 def give_pages_back(transaction: Transaction) -> bool:
@@ -29,7 +34,11 @@ def truncate_log(path: str) -> None:
     """Write the write-ahead log into the file and cut it to nothing, where no reader needs it."""
     db = sqlite3.connect(path, isolation_level=None, timeout=TRUNCATE_WAIT_SECONDS)
     try:
-        db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        for _ in range(TRUNCATE_TRIES):
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            was_busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if not was_busy:
+                return
+            time.sleep(PAUSE_SECONDS)
     finally:
         db.close()
