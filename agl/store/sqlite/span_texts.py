@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import orjson
+
 from agl.store.cutting import LONG, has_marks
 from agl.store.packed import MARK, pack
 from agl.store.sqlite.blobs import stow
@@ -34,13 +36,12 @@ def span_texts(span: Span) -> SpanTexts:
     Raises:
         InvalidRequestError: something of the span is not JSON.
     """
-    what = f"span {span.span_id} ({span.name})"
     places, packed = pack(span.attributes)
     given = {**span.attributes, **places} if places else span.attributes
-    attributes = json_text(given, f"attributes of {what}")
-    events = json_text(_events(span), f"events of {what}") if span.events else None
-    resource = json_text(span.resource, f"resource of {what}") if span.resource else None
-    links = json_text([link.model_dump() for link in span.links], f"links of {what}") if span.links else None
+    attributes = _text(span, "attributes", given)
+    events = _text(span, "events", _events(span)) if span.events else None
+    resource = _text(span, "resource", span.resource) if span.resource else None
+    links = _text(span, "links", [link.model_dump() for link in span.links]) if span.links else None
     is_long = (
         len(attributes) >= LONG
         or (MARK in attributes and attributes.count(MARK) > len(places))
@@ -75,6 +76,13 @@ def stow_long(db: sqlite3.Connection, spans: Sequence[Span], texts: list[SpanTex
             events=json_text(events, what) if events else None,
             resource=json_text(resource, what) if resource else None,
         )
+
+
+def _text(span: Span, field: str, value: object) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except (TypeError, ValueError):
+        return json_text(value, f"{field} of span {span.span_id} ({span.name})")  # says what is wrong
 
 
 def _events(span: Span) -> list[dict[str, Any]]:
