@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -40,6 +40,7 @@ SERVICE = "agl.proxy"
 _MAX_ROLLOUTS = 4096
 _MAX_RUNS = 256
 _MAX_AGENTS = 256
+_PREFIXES = (key.CHAT_SPAN_PREFIX, key.EMBEDDINGS_SPAN_PREFIX)
 _PAGE = 100  # spans; with prompts of 16K tokens a page is some megabytes
 
 CallEnd = Literal["ok", "failed", "refused"]
@@ -73,7 +74,7 @@ class CountedCall:
 
 def call_from_span(span: Span) -> CountedCall | None:
     """Return what the span of a call says for accounts, None for a span that is no call of the proxy."""
-    if not span.name.startswith(key.CHAT_SPAN_PREFIX) or span.resource.get("service.name") != SERVICE:
+    if not span.name.startswith(_PREFIXES) or span.resource.get("service.name") != SERVICE:
         return None
     said = span.attributes
     error = said.get(key.ERROR_TYPE)
@@ -173,7 +174,7 @@ class Ledger:
     """The account of one rollout or run, with what its calls under way may still take."""
 
     query: SpanQuery
-    """Its calls in the store."""
+    """Its spans in the store."""
     since_ns: int
     """When the first call that was counted as it came began: those before are read back from the store."""
     account: Account = field(default_factory=Account)
@@ -242,7 +243,7 @@ class Accounts:
         if known is not None:
             self._rollouts.move_to_end(rollout_id)
             return known
-        query = SpanQuery(rollout_id=rollout_id, name_prefix=key.CHAT_SPAN_PREFIX, limit=_PAGE)
+        query = SpanQuery(rollout_id=rollout_id, limit=_PAGE)
         return self._added(self._rollouts, rollout_id, query, self._max_rollouts)
 
     def of_run(self, run_id: str) -> Ledger:
@@ -251,7 +252,7 @@ class Accounts:
         if known is not None:
             self._runs.move_to_end(run_id)
             return known
-        query = SpanQuery(run_id=run_id, name_prefix=key.CHAT_SPAN_PREFIX, limit=_PAGE)
+        query = SpanQuery(run_id=run_id, limit=_PAGE)
         return self._added(self._runs, run_id, query, self._max_runs)
 
     async def complete(self, ledger: Ledger) -> None:
@@ -285,21 +286,25 @@ class Accounts:
 
     async def _read_back(self, ledger: Ledger) -> None:
         found: list[tuple[int, CountedCall]] = []
-        cursor: str | None = None
-        while True:
-            page = await self._store.query_spans(ledger.query.model_copy(update={"cursor": cursor}))
-            for span in page.items:
+        for prefix in _PREFIXES:
+            async for span in self._spans(ledger.query.model_copy(update={"name_prefix": prefix})):
                 call = call_from_span(span)
                 if call is not None:
                     found.append((span.start_time_ns, call))
-            if cursor is None and page.next_cursor is not None:
-                log.info("the calls of %s are read back from the store", _named(ledger.query))
-            cursor = page.next_cursor
-            if cursor is None:
-                break
         for started_ns, call in found:
             if started_ns < ledger.since_ns:
                 ledger.add(call)
+
+    async def _spans(self, query: SpanQuery) -> AsyncGenerator[Span]:
+        while True:
+            page = await self._store.query_spans(query)
+            for span in page.items:
+                yield span
+            if page.next_cursor is None:
+                return
+            if query.cursor is None:
+                log.info("the calls of %s are read back from the store", _named(query))
+            query = query.model_copy(update={"cursor": page.next_cursor})
 
     def _added(self, ledgers: OrderedDict[str, Ledger], name: str, query: SpanQuery, limit: int) -> Ledger:
         made = ledgers[name] = Ledger(query, self._now_ns())

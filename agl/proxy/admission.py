@@ -51,7 +51,7 @@ class Passage:
     """A call that was admitted."""
 
     caller: Caller
-    request_hash: str
+    request_hash: str = ""
     marks: dict[str, Any] = field(default_factory=dict[str, Any])
     """What its span says beside the call itself."""
     recorded: RecordedAnswer | None = None
@@ -111,6 +111,15 @@ class Admission:
         if passage.recorded is None:
             passage.hold = await self._held(caller, call)
         return passage
+
+    async def admit_embeddings(self, caller: Caller, call: Call) -> Passage:
+        """Let a request for embeddings pass, which only budgets stand before.
+
+        Raises:
+            CallRefusedError: 429 over budget, 400 without a price.
+            StoreError: what was used cannot be read.
+        """
+        return Passage(caller=caller, hold=await self._held(caller, call))
 
     def settled(
         self, caller: Caller, passage: Passage | None, span: Span, answer: Mapping[str, Any] | None
@@ -213,7 +222,8 @@ def usage_of(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return an answer's usage; of one that was cut off before its usage, what its exact ids say."""
     usage = answer.get("usage")
     if isinstance(usage, dict):
-        told = cast("dict[str, Any]", usage)
+        told: dict[str, Any] = {"completion_tokens": 0} if "data" in answer else {}  # of embeddings
+        told |= cast("dict[str, Any]", usage)
         if isinstance(told.get("prompt_tokens"), int) and isinstance(told.get("completion_tokens"), int):
             return told
     prompt = answer.get("prompt_token_ids")

@@ -107,7 +107,14 @@ def embeddings_span(call: Call, answer: Mapping[str, Any], ended: Ended) -> Span
     if call.address.agent is not None:
         attributes[key.AGENT] = call.address.agent
     span = _span(call, attributes, _OK, ended)
-    return span.changed(name=f"embeddings {call.request['model']}")
+    return span.changed(name=f"{key.EMBEDDINGS_SPAN_PREFIX}{call.request['model']}")
+
+
+def refused_embeddings_span(call: Call, ended: Ended, *, error_type: str, description: str) -> Span:
+    """Return the record of a request for embeddings that the proxy refused."""
+    span = embeddings_span(call, {}, ended)
+    status = SpanStatus(code="error", description=description[:_MAX_DESCRIPTION])
+    return span.changed(status=status, attributes={**span.attributes, key.ERROR_TYPE: error_type})
 
 
 def _answered(call: Call, answer: Mapping[str, Any], ended: Ended) -> dict[str, Any]:

@@ -55,4 +55,6 @@ def _error_type(status: int) -> str:
         return "not_found_error"
     if status == 409:
         return "conflict_error"
+    if status == 429:
+        return "rate_limit_error"
     return "invalid_request_error" if status < 500 else "server_error"

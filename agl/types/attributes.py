@@ -12,6 +12,8 @@ SPAN_SEQUENCE_ID = "agl.span_sequence_id"
 
 # A recorded model call: span name ``chat {model}``.
 CHAT_SPAN_PREFIX = "chat "
+EMBEDDINGS_SPAN_PREFIX = "embeddings "
+"""Of a request for embeddings: counted, never trained."""
 OPERATION = "gen_ai.operation.name"
 PROVIDER = "gen_ai.provider.name"
 REQUEST_MODEL = "gen_ai.request.model"

@@ -11,7 +11,7 @@ from answer_chunks import chunks_from_answer
 
 from agl.errors import NotFoundError
 from agl.proxy.app import ProxyApp
-from agl.types import Attempt, NamedResources, Page, ProxyLLM, Rollout
+from agl.types import Attempt, NamedResources, Page, ProxyLLM, Rollout, Span
 
 CHAT = "/rollout/r1/attempt/a1/v1/chat/completions"
 HELLO = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
@@ -102,6 +102,10 @@ class FakeStore:
         known = {span.span_id for span in self.spans}
         self.spans.extend(span for span in spans if span.span_id not in known)
         return list(spans)
+
+    async def query_spans(self, query: Any) -> Page[Span]:
+        self._read("spans")
+        return Page[Span](items=[s for s in self.spans if s.name.startswith(query.name_prefix or "")])
 
     def _read(self, what: str) -> None:
         if self.failure is not None:

@@ -43,7 +43,8 @@ class Spans:
         if self.failure is not None:
             raise self.failure
         start = int(query.cursor or 0)
-        found = [s for s in self.spans if query.rollout_id in (None, s.rollout_id)]
+        named = [s for s in self.spans if s.name.startswith(query.name_prefix)]
+        found = [s for s in named if query.rollout_id in (None, s.rollout_id)]
         following = str(start + 2) if start + 2 < len(found) else None
         return Page[Span](items=found[start : start + 2], next_cursor=following)
 
@@ -168,8 +169,16 @@ async def test_a_restarted_proxy_reads_back_what_was_called_before_once():
     await asyncio.gather(accounts.complete(ledger), accounts.complete(ledger))
     await accounts.complete(ledger)
     assert (ledger.account.calls, ledger.account.tokens) == (3 + 1, 3 * 11 + 100)
-    assert len(store.queries) == 3  # pages of two
+    assert len(store.queries) == 3 + 1  # calls in pages of two, embeddings
     assert ledger.as_json()["complete"]
+
+
+async def test_embeddings_are_read_back_with_the_calls():
+    store = Spans(span_of(1, input_tokens=10), span_of(2, name="embeddings e5", input_tokens=5))
+    accounts = Accounts(store, now_ns=lambda: NOW)
+    ledger = accounts.of_rollout("r1")
+    await accounts.complete(ledger)
+    assert (ledger.account.calls, ledger.account.tokens) == (2, 15)
 
 
 async def test_reading_back_that_failed_is_tried_again():

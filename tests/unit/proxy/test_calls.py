@@ -437,16 +437,19 @@ async def test_embeddings_are_passed_on_and_recorded(store, passing, client_of, 
 async def test_embeddings_count_against_budgets_and_cost(store, passing, client_of):
     asked = {"model": "e5", "input": "x"}
     path = f"{PREFIX}/v1/embeddings"
-    settings = {"budgets": Budgets(max_calls_per_rollout=1), "prices": Prices({"e5": {"input": 1.0, "output": 0.0}})}
-    client = client_of(ProxyApp(store, passing, **SETTINGS, **settings))
-    await client.chat(asked, path=path)
-    refused = await client.chat(asked, path=path)
+    settings = {
+        "budgets": Budgets(max_calls_per_rollout=1),
+        "prices": Prices({"e5": {"input": 1.0, "output": 0.0}}),
+    }
+    app = ProxyApp(store, passing, **SETTINGS, **settings)
+    await client_of(app).chat(asked, path=path)
+    refused = await client_of(app).chat(asked, path=path)
     assert (refused.status, refused.json["error"]["code"]) == (429, "budget_exceeded")
     first, second = store.spans
     assert first.attributes[key.COST_USD] == 2e-6
     assert (second.status.code, second.attributes[key.ERROR_TYPE]) == ("error", "budget_exceeded")
-    chat = await client.chat({**STREAM, "stream": False})
-    assert chat.status == 429
+    chat = await client_of(app).chat({**STREAM, "stream": False})
+    assert (chat.status, chat.json["error"]["type"]) == (429, "rate_limit_error")
 
 
 async def test_tokens_are_counted_as_the_call_would_be_asked(client_of, store, upstream):

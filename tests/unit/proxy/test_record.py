@@ -1,7 +1,7 @@
 import orjson
 import pytest
 
-from agl.proxy.record import Call, Ended, answered_span, embeddings_span, failed_span
+from agl.proxy.record import Call, Ended, answered_span, embeddings_span, failed_span, refused_embeddings_span
 from agl.proxy.routes import Address
 from agl.types import Span
 from agl.types import attributes as key
@@ -159,5 +159,6 @@ def test_the_span_is_one_that_a_check_would_pass(answer_of):
         answered_span(call, answer_of(1, 2), Ended(ended_ns=2)),
         failed_span(call, Ended(ended_ns=2), error_type="x", description="y", received=answer_of(1)),
         embeddings_span(call_of(), {"usage": {"prompt_tokens": 3}}, Ended(ended_ns=2)),
+        refused_embeddings_span(call_of(), Ended(ended_ns=2), error_type="x", description="y"),
     ):
         assert Span.model_validate(span.model_dump()) == span
