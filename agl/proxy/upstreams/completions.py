@@ -24,10 +24,7 @@ def completions_request(request: Mapping[str, Any]) -> Json:
 def chat_from_completion(native: Mapping[str, Any]) -> Json:
     """Return a ``text_completion`` as a ``chat.completion``."""
     answer = _framed(native, "chat.completion")
-    answer["choices"] = [
-        _choice(choice) | {"message": {"role": "assistant", "content": choice.get("text") or ""}}
-        for choice in _choices(native)
-    ]
+    answer["choices"] = [_choice(choice) | {"message": _message(choice)} for choice in _choices(native)]
     return answer
 
 
@@ -38,6 +35,11 @@ def chunk_from_completion(native: Mapping[str, Any]) -> Json:
         _choice(choice) | {"delta": {"content": choice.get("text") or ""}} for choice in _choices(native)
     ]
     return chunk
+
+
+def _message(choice: Mapping[str, Any]) -> Json | None:
+    """The message of a choice; one without text is no choice of a text completion."""
+    return {"role": "assistant", "content": choice["text"] or ""} if "text" in choice else None
 
 
 def _framed(native: Mapping[str, Any], kind: str) -> Json:

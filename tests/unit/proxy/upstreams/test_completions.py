@@ -63,3 +63,9 @@ def test_a_chunk_has_its_text_as_delta():
 def test_logprobs_of_uneven_length_are_none():
     uneven = {"choices": [{"index": 0, "text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": []}}]}
     assert chat_from_completion(uneven)["choices"][0]["logprobs"] is None
+
+
+def test_a_choice_without_text_has_no_message():
+    """So that it is no answer, and not an empty one."""
+    assert chat_from_completion({"choices": [{"index": 0}]})["choices"][0]["message"] is None
+    assert chat_from_completion({"choices": [{"text": None}]})["choices"][0]["message"]["content"] == ""
