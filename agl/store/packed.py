@@ -11,6 +11,7 @@ from __future__ import annotations
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from agl.types.attributes import PROMPT_TOKEN_IDS, RESPONSE_LOGPROBS, RESPONSE_TOKEN_IDS
@@ -34,13 +35,19 @@ def pack(attributes: Mapping[str, Any]) -> tuple[dict[str, str], bytes | None]:
         return {}, None
     places: dict[str, str] = {}
     entries: list[bytes] = []
-    for key, value in attributes.items():
-        if key.startswith(PACKED_KEYS) and isinstance(value, str):
-            entry = entry_from_text(value)
-            if entry is not None:
-                places[key] = f"{MARK}{len(entries)}"
-                entries.append(entry)
+    for key in _packed_among(tuple(attributes)):
+        value = attributes[key]
+        entry = entry_from_text(value) if isinstance(value, str) else None
+        if entry is not None:
+            places[key] = f"{MARK}{len(entries)}"
+            entries.append(entry)
     return places, b"".join(entries) if entries else None
+
+
+@lru_cache(maxsize=256)
+def _packed_among(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of a span's keys that are packed. Most spans have the keys of the one before."""
+    return tuple(key for key in keys if key.startswith(PACKED_KEYS))
 
 
 def unpack(attributes: dict[str, Any], packed: bytes) -> None:
