@@ -37,6 +37,7 @@ _CLAIM = (
     "UPDATE rollout SET status = ?, resources_id = ?, started_at = ?, num_attempts = ?, queue_position = NULL"
     " WHERE position = ?"
 )
+_WAS_ASKED = "SELECT 1 FROM attempt WHERE request_id = ? AND worker_id = ? LIMIT 1"
 _DELETE_UNUSED = (
     "DELETE FROM attempt WHERE attempt_id = ? AND status = 'preparing' AND next_span = 1"
     " RETURNING rollout, sequence_id, taken_from, pinned"
@@ -80,14 +81,13 @@ def claim(
     run_id: str | None,
 ) -> list[AttemptedRollout]:
     """Hand out up to ``limit`` queued rollouts; a known ``request_id`` of the worker answers its first claim."""
-    if request_id is not None:
+    if request_id is not None and transaction.row(_WAS_ASKED, (request_id, worker_id)):
         claimed = transaction.rows(
             f"SELECT {HELD_COLUMNS} FROM attempt a JOIN rollout r ON r.position = a.rollout"
             " WHERE a.request_id = ? AND a.worker_id = ? ORDER BY a.position",
             (request_id, worker_id),
         )
-        if claimed:
-            return held_from_rows(transaction.db, claimed)
+        return held_from_rows(transaction.db, claimed)
     if run_id is None:
         rows = transaction.rows(
             f"SELECT {ROLLOUT_COLUMNS} FROM rollout r WHERE r.queue_position IS NOT NULL {_ORDER}", (limit,)
