@@ -59,11 +59,15 @@ def _owner_terms(run_id: str | None, name: str) -> str:
     return named if run_id is None else f"{named} {_term('run', run_id)}"
 
 
-@lru_cache(maxsize=CACHED_TERMS, typed=True)
 def _scalar_term(key: str, value: str | float | None) -> str:
+    if isinstance(value, str) and (len(value) >= LONG or MARK in value or key.startswith(PACKED_KEYS)):
+        return _term("text", key)  # not cached: the cache would keep the text
+    return _short_term(key, value)
+
+
+@lru_cache(maxsize=CACHED_TERMS, typed=True)
+def _short_term(key: str, value: str | float | None) -> str:
     if isinstance(value, str):
-        if len(value) >= LONG or MARK in value or key.startswith(PACKED_KEYS):
-            return _term("text", key)
         return _term("is", f"{key}\0{value}")
     if value is None or isinstance(value, bool) or not isfinite(value):
         return _term(str(value) if isinstance(value, bool) else "null", key)

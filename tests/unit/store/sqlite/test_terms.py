@@ -134,3 +134,11 @@ def test_a_span_that_comes_twice_is_found_once(transaction: Transaction) -> None
     for _ in range(2):
         add(transaction, 1, {"a": 1})
     assert found(transaction.db, a=1) == ["1"]
+
+
+def test_the_memory_of_terms_keeps_no_long_text() -> None:
+    before = terms._short_term.cache_info()
+    long = {"messages": "u" * 1024, "agl.prompt_token_ids": packed_ids([1, 2, 3]), "marked": f"a{MARK}b"}
+    assert terms.span_terms(None, "chat policy", long).count(" ") == 3
+    after = terms._short_term.cache_info()
+    assert (after.hits, after.misses) == (before.hits, before.misses)
