@@ -13,9 +13,10 @@ from typing import Any, cast
 
 import orjson
 
+from agl.errors import InferenceError
 from agl.http.client import HttpClient, Streamed
 from agl.http.connections import HttpError, LostError
-from agl.proxy.upstreams.base import UpstreamError, is_retried, masked, shown
+from agl.proxy.upstreams.base import MASK, UpstreamError, is_retried, masked, shown
 from agl.proxy.upstreams.waits import retry_after_seconds
 from agl.types.sse import Event, EventTooLargeError, SseDecoder
 
@@ -29,7 +30,7 @@ class HttpServer:
     Args:
         url: up to and including the version.
         headers: of every request; those with the key among them.
-        key: is masked in everything that the server says.
+        key: is masked in what the server says of its failures.
         timeout_seconds: the longest wait for an answer's first or next piece.
         connect_seconds: the longest wait for a connection.
     """
@@ -111,6 +112,24 @@ class HttpServer:
         if not isinstance(answer, dict):
             raise self.broken("answered with something else than a JSON object")
         return cast("dict[str, Any]", answer)
+
+    def masked(self, told: bytes) -> bytes:
+        """Return what the server tells of a failure, without the key."""
+        return told.replace(self._key.encode(), MASK.encode()) if self._key else told
+
+    def told(self, error: InferenceError) -> UpstreamError:
+        """Return the failure that an answer or an event tells of, without the key."""
+        try:
+            body: object = orjson.loads(self.masked(orjson.dumps(error.body)))
+        except orjson.JSONEncodeError:  # nested too deep to be repeated
+            body = None
+        return UpstreamError(
+            f"{self.url}: {masked(str(error), self._key)}",
+            status=error.status,
+            body=body,
+            retry=is_retried(error.status),
+            sick=error.status >= 500,
+        )
 
     def broken(self, what: str) -> UpstreamError:
         """Return the error of an answer that is none."""

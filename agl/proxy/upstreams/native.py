@@ -15,7 +15,7 @@ from agl.errors import InferenceError
 from agl.proxy.dialects.base import NativeDialect, NativeReader
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.upstream import NATIVE, CallContext, NativeEvent
-from agl.proxy.upstreams.base import UpstreamError, is_retried
+from agl.proxy.upstreams.base import UpstreamError
 from agl.proxy.upstreams.http import HttpServer
 from agl.types.sse import Event, encode
 
@@ -110,6 +110,8 @@ class NativeServer:
             raise self._http.broken(f"answered what is no {self._format.dialect}")
         try:
             answer = dialect.chat_answer(native)
+        except InferenceError as error:
+            raise self._http.told(error) from error
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._http.broken(f"answered what is no {self._format.dialect}: {error!r}") from error
         return {**answer, NATIVE: body}
@@ -189,14 +191,7 @@ class NativeServer:
             return reader.event(event.event, self._http.parsed(event.data))
         except UpstreamError:
             raise
-        except InferenceError as error:  # what the stream itself tells
-            status = error.status
-            raise UpstreamError(
-                f"{self._http.url}: {error}",
-                status=status,
-                body=error.body,
-                retry=is_retried(status),
-                sick=status >= 500,
-            ) from error
+        except InferenceError as error:
+            raise self._http.told(error) from error
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise self._http.broken(f"streamed what is no {self._format.dialect}: {error!r}") from error

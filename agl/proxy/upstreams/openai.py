@@ -139,7 +139,7 @@ class OpenAIServer:
             raise self._http.broken("streamed something else than JSON objects")
         found = cast("Json", chunk)
         if found.get("error") and not found.get("choices"):
-            raise _streamed_error(self._http.url, found)
+            raise _streamed_error(self._http.url, self._http.parsed(self._http.masked(data)))
         if not _has_choices(found, "delta"):
             raise self._http.broken("streamed what is no chunk of a completion")
         return found

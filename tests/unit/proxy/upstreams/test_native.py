@@ -116,6 +116,19 @@ async def test_a_stream_passes_every_event_and_says_it_canonically(server, model
     assert model_server.bodies == [{**BODY, "stream": True}]
 
 
+async def test_a_failure_told_in_a_stream_or_an_answer_does_not_repeat_the_key(http, server, model_server):
+    told = {"error": {"type": "authentication_error", "message": "no key s3cret"}}
+    model_server.answers = [model_server.stream(framed("error", told))]
+    with pytest.raises(UpstreamError, match=r"no key \*\*\*") as caught:
+        [chunk async for chunk in server.stream(CHAT, context())]
+    assert caught.value.body == {"type": "error", "error": {**told["error"], "message": "no key ***"}}
+    failed = {"object": "response", "status": "failed", "error": {"code": "x", "message": "no key s3cret"}}
+    model_server.answers = [httpx.Response(200, json=failed)]
+    with pytest.raises(UpstreamError, match=r"no key \*\*\*") as caught:
+        await NativeServer(http, RESPONSES, model=None).complete(CHAT, context(dialect=OpenAIResponses()))
+    assert "s3cret" not in str(caught.value.body)
+
+
 async def test_a_stream_without_its_last_event_is_an_error(server, model_server):
     model_server.answers = [model_server.stream(*(framed(name, data) for name, data in EVENTS[:-1]))]
     with pytest.raises(UpstreamError, match="before the end"):

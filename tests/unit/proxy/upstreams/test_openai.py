@@ -146,6 +146,14 @@ async def test_a_failure_told_in_the_stream_keeps_its_status_and_body(server, mo
     assert (caught.value.status, caught.value.body) == (503, told)
 
 
+async def test_a_failure_told_in_the_stream_does_not_repeat_the_key(server, model_server):
+    model_server.answers = [model_server.stream(event(error={"message": "no key s3cret", "code": "s3cret"}))]
+    with pytest.raises(UpstreamError) as caught:
+        [chunk async for chunk in server.stream(CHAT, NOBODY)]
+    assert caught.value.body == {"error": {"message": "no key ***", "code": "***"}}
+    assert "s3cret" not in str(caught.value)
+
+
 async def test_closing_a_stream_closes_the_servers(server, model_server):
     model_server.answers = [model_server.stream(*[event(**piece("a"))] * 1000)]
     chunks = server.stream(CHAT, NOBODY)
