@@ -43,10 +43,10 @@ def variants(options: argparse.Namespace, *, calls: int) -> dict[str, Serve]:
     """Return the proxies by name, for so many calls."""
     every = calls + calls // WARM_UP + 64
     found: dict[str, Serve] = {
-        "agl": lambda url: agl_proxy(url, kind="router", attempts=FEW),
+        "agl": lambda url: agl_proxy(url, kind="endpoint", attempts=FEW),
         "agl, engine=external": lambda url: agl_proxy(url, kind="external", attempts=FEW),
         "agl, engine in process": lambda url: agl_proxy(url, kind="engine", attempts=FEW),
-        "agl, 1 call each": lambda url: agl_proxy(url, kind="router", attempts=every),
+        "agl, 1 call each": lambda url: agl_proxy(url, kind="endpoint", attempts=every),
     }
     if options.peer_python:
         found["litellm"] = lambda url: litellm_proxy(url, python=options.peer_python)
@@ -110,7 +110,7 @@ def memory(options: argparse.Namespace) -> Table:
     }
     with (
         model_server(chunk_seconds=0.0) as upstream,
-        agl_proxy(upstream["root"], kind="router", attempts=FEW) as server,
+        agl_proxy(upstream["root"], kind="endpoint", attempts=FEW) as server,
     ):
         told = loaded(server, **order)
     held: list[float] = told["megabytes"]

@@ -1,9 +1,9 @@
 """The proxy of benchmarks/proxy.py in a process of its own, as `agl train` and `agl proxy` run it.
 
-    python proxy_served.py --upstream http://127.0.0.1:8000/v1 --attempts 64 [--kind router|external|engine]
+    python proxy_served.py --upstream http://127.0.0.1:8000/v1 --attempts 64 [--kind endpoint|external|engine]
 
-The store is a SQLite file in the same process, durable before an answer ends. ``router`` reaches the model server as an
-endpoint, ``external`` as the engine of that name, and ``engine`` is a function in this process that answers at once.
+The store is a SQLite file in the same process, durable before an answer ends. ``endpoint`` reaches the model server as
+an endpoint of the settings, ``external`` as the engine of that name, and ``engine`` is a function in this process.
 Prints its URL and the paths of the attempts as JSON, and ends with its input.
 """
 
@@ -16,7 +16,7 @@ import os
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,14 +24,13 @@ from urllib.parse import urlsplit
 from agl.inference.external import ExternalEngine
 from agl.launch.event_loop import loop_factory
 from agl.proxy import LLMProxy
-from agl.proxy.routing.router import Router
-from agl.proxy.upstream import RoutedUpstream, Upstream
+from agl.proxy.server import ProxyServer
 from agl.store.base import LightningStore
 from agl.store.sqlite import SqliteLightningStore
 from agl.types import ModelEndpoint, ProxyLLM, RolloutRequest
 
 PROMPT_TOKENS, RESPONSE_TOKENS = 256, 128
-KINDS = ("router", "external", "engine")
+KINDS = ("endpoint", "external", "engine")
 
 
 class InstantEngine:
@@ -71,16 +70,19 @@ class InstantEngine:
         yield chunk | {"choices": [], "usage": usage}
 
 
-async def upstream_of(options: argparse.Namespace, stack: AsyncExitStack) -> Upstream | RoutedUpstream:
-    """Open what the proxy forwards to."""
-    if options.kind == "engine":
-        return InstantEngine()
-    if options.kind == "external":
-        return await stack.enter_async_context(
-            ExternalEngine(options.upstream, "policy", ask_for_token_ids=True)
-        )
-    endpoint = ModelEndpoint(model="policy", urls=(options.upstream,))
-    return await stack.enter_async_context(Router(None, endpoints={"server": endpoint}))
+@asynccontextmanager
+async def proxy_of(options: argparse.Namespace, store: LightningStore) -> AsyncGenerator[ProxyServer]:
+    """Serve what was asked for."""
+    async with AsyncExitStack() as stack:
+        proxy, engine = LLMProxy(), None
+        if options.kind == "endpoint":
+            proxy = LLMProxy(endpoints={"server": ModelEndpoint(model="policy", urls=(options.upstream,))})
+        elif options.kind == "external":
+            external = ExternalEngine(options.upstream, "policy", ask_for_token_ids=True)
+            engine = await stack.enter_async_context(external)
+        else:
+            engine = InstantEngine()
+        yield await stack.enter_async_context(proxy.serving(store, engine))
 
 
 async def paths_of(store: LightningStore, url: str, num_attempts: int) -> list[str]:
@@ -100,8 +102,7 @@ async def serve(options: argparse.Namespace) -> None:
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         store = await stack.enter_async_context(SqliteLightningStore(str(Path(folder) / "store.sqlite")))
-        upstream = await upstream_of(options, stack)
-        server = await stack.enter_async_context(LLMProxy().serving(store, upstream))
+        server = await stack.enter_async_context(proxy_of(options, store))
         paths = await paths_of(store, server.url, options.attempts)
         print(json.dumps({"root": server.url, "paths": paths, "pid": os.getpid()}), flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -113,7 +114,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--upstream", help="base URL of the model server")
-    parser.add_argument("--kind", choices=KINDS, default="router")
+    parser.add_argument("--kind", choices=KINDS, default="endpoint")
     parser.add_argument("--attempts", type=int, default=64)
     options = parser.parse_args()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

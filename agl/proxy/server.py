@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
 import logging
 import secrets
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 import uvicorn
 
 from agl.errors import ConfigError
+from agl.http.served import Connection, ConnectionLimits, raised_file_limit
 from agl.proxy.app import ProxyApp
 from agl.proxy.budgets import Budgets
 from agl.proxy.cache import CacheMode, check_mode
@@ -27,6 +29,7 @@ from agl.types.resource import NO_KEY
 from agl.types.tokens import require_token
 
 _BACKLOG = 2048
+_MAX_CONNECTIONS = 16_384
 _MAX_GRACE_SECONDS = 3.0  # with the server's own second and the last records, a stop takes under 5 s
 _KEEP_ALIVE_SECONDS = (
     75  # longer than clients keep an idle connection, so that it is the client who closes it
@@ -144,7 +147,7 @@ class LLMProxy:
             cache=self.cache,
         )
         with _without_report_of_cut_streams(), _listening(self.host, self.port) as listener:
-            config = _uvicorn_config(app, is_local=_is_loopback(self.host))
+            config = _uvicorn_config(app)
             config.load()  # here, so that what it raises is not lost in the server's task
             server = _Server(config)
             task = asyncio.create_task(server.serve(sockets=[listener]))
@@ -167,11 +170,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _uvicorn_config(app: ProxyApp, *, is_local: bool) -> uvicorn.Config:
+def _uvicorn_config(app: ProxyApp) -> uvicorn.Config:
+    limits = ConnectionLimits(max_connections=raised_file_limit(_MAX_CONNECTIONS))
     return uvicorn.Config(
         app,
-        # httptools, where installed, does not bound a header's size; h11 does, so other machines talk to that.
-        http="auto" if is_local else "h11",
+        http=functools.partial(Connection, limits),  # pyright: ignore[reportArgumentType] - it calls it, no more
         ws="none",
         loop="none",
         lifespan="off",

@@ -21,8 +21,8 @@ import pytest
 import uvicorn
 from store_processes import StoreProcess, served
 
+from agl.http.served import Connection, ConnectionLimits
 from agl.store.server import create_app
-from agl.store.server.connection import Connection, ConnectionLimits
 from agl.store.server.serving import EmbeddedServer, listening
 from agl.store.sqlite import SqliteStore
 

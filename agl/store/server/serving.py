@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import errno
 import functools
-import logging
-import resource
 import socket
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
@@ -15,20 +13,17 @@ from contextlib import asynccontextmanager
 import uvicorn
 
 from agl.errors import ConfigError
+from agl.http.served import Connection, ConnectionLimits, raised_file_limit
 from agl.store.base import LightningStore
 from agl.store.server.access import is_loopback
 from agl.store.server.app import create_app
-from agl.store.server.connection import Connection, ConnectionLimits
 from agl.store.wire import DEFAULT_PORT
 from agl.types.tokens import require_token
-
-log = logging.getLogger(__name__)
 
 _BACKLOG = 4096
 _KEEP_ALIVE_SECONDS = (
     75  # longer than clients keep an idle connection, so that it is the client who closes it
 )
-_OWN_FILES = 256  # descriptors that are no connections: the database, its readers, libraries
 
 
 class StoreServer:
@@ -96,7 +91,7 @@ class StoreServer:
             max_body_bytes=self.max_body_bytes,
             hosts=(self.host,),
         )
-        limits = ConnectionLimits(max_connections=_raised_file_limit(self.max_connections))
+        limits = ConnectionLimits(max_connections=raised_file_limit(self.max_connections))
         with listening(self.host, self.port) as listener:
             config = uvicorn.Config(
                 app,
@@ -167,16 +162,3 @@ def url_of(host: str, listener: socket.socket) -> str:
     if host in ("0.0.0.0", "::", ""):
         host = socket.gethostname()
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _raised_file_limit(max_connections: int) -> int:
-    """Let this process open a file for each connection; return how many connections its hard limit leaves."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = max_connections + _OWN_FILES
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return max_connections
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < wanted:
-        log.info("the system allows %d open files: %d connections at most", allowed, allowed - _OWN_FILES)
-    return max(allowed - _OWN_FILES, 1)

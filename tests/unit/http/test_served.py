@@ -8,7 +8,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from agl.store.server.connection import Connection, ConnectionLimits, JoinedWrites
+from agl.http.served import Connection, ConnectionLimits, JoinedWrites
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 

@@ -1,4 +1,4 @@
-"""Connections: limits that uvicorn does not have, so that slow or stuck clients cannot exhaust the server.
+"""Served connections: limits that uvicorn does not have, so that slow or stuck clients cannot exhaust a server.
 
 A connection ends when its client does not send a request's head in time, sends an endless one, or does not read what
 it asked for; and one too many is turned away.
@@ -7,6 +7,8 @@ it asked for; and one too many is turned away.
 from __future__ import annotations
 
 import asyncio
+import logging
+import resource
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,8 +17,9 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.server import ServerState
 
-from agl.store import wire
+log = logging.getLogger(__name__)
 
+_OWN_FILES = 256  # descriptors that are no connections: databases, readers, libraries
 _MAX_HEAD_BYTES = 64 * 1024  # what h11 and most servers allow
 _MAX_JOINED_BYTES = 64 * 1024
 _ANSWER = (
@@ -121,7 +124,7 @@ class Connection(asyncio.Protocol):
 
     def _turn_away(self, status: bytes, code: str, message: str) -> None:
         if not self._transport.is_closing():
-            body = orjson.dumps(wire.error_body(code, message))
+            body = orjson.dumps({"error": {"code": code, "message": message}})
             self._transport.write(_ANSWER % (status, len(body), body))
             self._transport.close()
 
@@ -182,3 +185,16 @@ class JoinedWrites(asyncio.Transport):
         parts, self._parts, self._size = self._parts, [], 0
         if parts:
             self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+
+
+def raised_file_limit(max_connections: int) -> int:
+    """Let this process open a file for each connection; return how many connections its hard limit leaves."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max_connections + _OWN_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return max_connections
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    if allowed < wanted:
+        log.info("the system allows %d open files: %d connections at most", allowed, allowed - _OWN_FILES)
+    return max(allowed - _OWN_FILES, 1)
