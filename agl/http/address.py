@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from ipaddress import ip_address
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
@@ -67,12 +67,14 @@ def parts_of(url: str) -> Address:
 
 
 def provider_context() -> ssl.SSLContext:
-    """Return the rules of TLS towards servers of others: the system's certificates, and certifi's where it is there.
+    """Return the rules of TLS towards servers of others: the system's certificates, or certifi's where it has none.
 
-    Slim containers have none of their own. ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` stand for themselves.
+    Slim containers have none. ``SSL_CERT_FILE`` and ``SSL_CERT_DIR`` name others, as everywhere.
     """
     context = ssl.create_default_context()
-    if not os.environ.get("SSL_CERT_FILE") and not os.environ.get("SSL_CERT_DIR") and find_spec("certifi"):
+    paths = ssl.get_default_verify_paths()
+    has_own = paths.cafile or (paths.capath and any(Path(paths.capath).iterdir()))
+    if not has_own and find_spec("certifi"):
         context.load_verify_locations(import_module("certifi").where())
     return context
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 
-from agl.http.address import dialer, parts_of, provider_context
+from agl.http.address import Address, Dial, dialer, parts_of, provider_context
 from agl.http.bodies import Body, PackingError, Unpacking, unpacked
 from agl.http.connections import Connections, LostError, NotHttpError
 from agl.http.parsing import MAX_BODY_BYTES, Answer, parser_maker
+from agl.http.proxies import proxy_of, tunnel
 
 MAX_REFUSAL_BYTES = 1024 * 1024
 """So much is read of a streamed answer that is an error."""
-_CONTROL = frozenset(map(chr, (*range(9), *range(10, 32), 127)))
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @dataclass(slots=True)
@@ -82,12 +85,12 @@ class HttpClient:
         max_connections: int | None = None,
     ) -> None:
         address = parts_of(url)
-        self._prefix = address.prefix
-        self._head = _lines({"host": address.authority, **headers})
+        way = _way_to(address)
+        self._dial, self._prefix = way.dial, way.prefix
+        self._head = _lines({"host": address.authority, **headers, **way.headers})
         self._answer_seconds = answer_seconds
         self._connect_seconds = connect_seconds
         self._max_connections = max_connections
-        self._dial = dialer(address, new_context=provider_context)
         self._connections: Connections | None = None
 
     async def post(self, path: str, body: bytes, *, headers: Mapping[str, str] | None = None) -> Answer:
@@ -175,6 +178,40 @@ class HttpClient:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """How to get to a server: straight, or through the environment's proxy."""
+
+    dial: Dial
+    prefix: str
+    """What requests' targets begin with."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def _way_to(address: Address) -> _Way:
+    context = cache(provider_context)
+    try:
+        proxy = proxy_of(address)
+    except OSError as error:
+        return _Way(dial=partial(_no_way, str(error)), prefix=address.prefix)
+    if proxy is None:
+        return _Way(dial=dialer(address, new_context=context), prefix=address.prefix)
+    if address.tls:
+        return _Way(dial=tunnel(address, proxy, new_context=context), prefix=address.prefix)
+    given = {} if proxy.authorization is None else {"proxy-authorization": proxy.authorization}
+    return _Way(
+        dial=dialer(replace(address, host=proxy.host, port=proxy.port)),
+        prefix=f"http://{address.authority}{address.prefix}",  # the form that proxies want
+        headers=given,
+    )
+
+
+async def _no_way(why: str, factory: Callable[[], asyncio.Protocol]) -> object:
+    """Fail as a connection that cannot be made."""
+    del factory
+    raise OSError(why)
+
+
 def _unpacking(encoding: bytes) -> Unpacking | None:
     try:
         return None if encoding == b"identity" else Unpacking(encoding)
@@ -184,6 +221,6 @@ def _unpacking(encoding: bytes) -> Unpacking | None:
 
 def _lines(headers: Mapping[str, str]) -> str:
     for name, value in headers.items():
-        if not _CONTROL.isdisjoint(name + value):
+        if _CONTROL.search(name + value):
             raise ValueError(f"header {name}: a value without control characters")
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items())

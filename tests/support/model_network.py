@@ -39,6 +39,9 @@ class ModelNetwork:
     answers: list[Any] = field(default_factory=list)
     requests: list[httpx.Request] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
+    targets: list[str] = field(default_factory=list)
+    """The requests' targets as they were sent."""
+    dialed: list[tuple[str, int]] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -60,6 +63,7 @@ class ModelNetwork:
         async def create_connection(
             loop: object, factory: Callable[[], asyncio.Protocol], host: str, port: int, **options: Any
         ) -> tuple[Line, asyncio.Protocol]:
+            self.dialed.append((host, port))
             if isinstance(self.answers[0], OSError):
                 raise self._next()
             if self.answers[0] == "unreachable":
@@ -135,7 +139,8 @@ class Line(asyncio.Transport):
             [value for name, value in headers if name == key] for key in ("content-length", "host")
         )
         assert len(body) == int(lengths[0] if lengths else 0)
-        url = f"{self.scheme}://{host.decode()}{target}"
+        self.network.targets.append(target)
+        url = target if "://" in target else f"{self.scheme}://{host.decode()}{target}"
         self.network.take(self, httpx.Request(method, url, headers=headers, content=body))
 
     def say(self, data: bytes) -> None:
