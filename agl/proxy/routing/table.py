@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agl.errors import ConfigError
 from agl.types import ModelEndpoint
 
 ANY = "*"
+_MAX_FOUND = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,13 @@ class _Rule:
         return self.model.fullmatch(model) is not None and (not self.agents or self.takes_agent(agent))
 
 
+class _Route(NamedTuple):
+    """Where calls of a kind go."""
+
+    model: str | None
+    names: Sequence[str]
+
+
 class RouteTable:
     """Endpoints by priority; the first that takes a call decides, and others of its model stand behind it.
 
@@ -51,6 +60,8 @@ class RouteTable:
     def __init__(self, endpoints: Mapping[str, ModelEndpoint]) -> None:
         rules = [_rule(name, endpoint) for name, endpoint in endpoints.items() if not endpoint.withdrawn]
         self._rules = sorted(rules, key=lambda rule: -rule.endpoint.priority)
+        self._found: dict[tuple[str, str | None, str | None], _Route] = {}
+        """Routes of earlier calls: a call asks twice for its own, and most are alike."""
 
     @property
     def models(self) -> Sequence[str]:
@@ -60,24 +71,30 @@ class RouteTable:
 
     def model_of_call(self, model: str, *, agent: str | None, mode: str | None) -> str | None:
         """Return the name under which the call is answered, None when no endpoint takes it."""
-        first = self._first(model, agent, mode)
-        return None if first is None else _addressed(self._rules[first], model)
+        return self._route(model, agent, mode).model
 
     def route(self, model: str, *, agent: str | None, mode: str | None) -> list[str]:
         """Return the names of the endpoints for a call, in the order in which they are tried."""
-        first = self._first(model, agent, mode)
-        if first is None:
-            return []
-        addressed = _addressed(self._rules[first], model)
-        later = self._rules[first + 1 :]
-        return [
-            self._rules[first].name,
-            *(rule.name for rule in later if rule.answers(addressed, agent, mode)),
-        ]
+        return list(self._route(model, agent, mode).names)
 
-    def _first(self, model: str, agent: str | None, mode: str | None) -> int | None:
-        found = (index for index, rule in enumerate(self._rules) if rule.takes(model, agent, mode))
-        return next(found, None)
+    def _route(self, model: str, agent: str | None, mode: str | None) -> _Route:
+        asked = (model, agent, mode)
+        known = self._found.get(asked)
+        if known is None:
+            if len(self._found) >= _MAX_FOUND:  # names come from clients
+                self._found.clear()
+            known = self._found[asked] = self._looked_up(model, agent, mode)
+        return known
+
+    def _looked_up(self, model: str, agent: str | None, mode: str | None) -> _Route:
+        taking = (index for index, rule in enumerate(self._rules) if rule.takes(model, agent, mode))
+        first = next(taking, None)
+        if first is None:
+            return _Route(None, ())
+        rule = self._rules[first]
+        addressed = _addressed(rule, model)
+        later = (other.name for other in self._rules[first + 1 :] if other.answers(addressed, agent, mode))
+        return _Route(addressed, (rule.name, *later))
 
 
 def _addressed(rule: _Rule, model: str) -> str:

@@ -82,3 +82,10 @@ def test_a_withdrawn_endpoint_takes_nothing_and_is_not_listed():
 def test_a_broken_regular_expression_names_its_endpoint():
     with pytest.raises(ConfigError, match="endpoint judge: agents"):
         table(judge={"model": "m", "agents": ("(",)})
+
+
+def test_names_that_clients_make_up_are_not_kept_for_ever():
+    routes = table(policy={"model": "m*"})
+    for number in range(3000):
+        assert routes.route(f"m{number}", agent=None, mode=None) == ["policy"]
+    assert len(routes._found) <= 1024
