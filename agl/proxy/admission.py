@@ -13,6 +13,7 @@ from agl.proxy.accounts import Accounts, call_from_span
 from agl.proxy.budgets import Budget, Budgets, Hold, hold
 from agl.proxy.cache import CacheMode, ResponseCache
 from agl.proxy.call_metrics import CallMetrics
+from agl.proxy.canonical import token_count
 from agl.proxy.prices import Prices, cost_of
 from agl.proxy.record import Call
 from agl.proxy.recorded import RecordedAnswer, recorded_answer
@@ -224,7 +225,7 @@ def usage_of(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if isinstance(usage, dict):
         told: dict[str, Any] = {"completion_tokens": 0} if "data" in answer else {}  # of embeddings
         told |= cast("dict[str, Any]", usage)
-        if isinstance(told.get("prompt_tokens"), int) and isinstance(told.get("completion_tokens"), int):
+        if None not in (token_count(told, "prompt_tokens"), token_count(told, "completion_tokens")):
             return told
     prompt = answer.get("prompt_token_ids")
     sampled = [

@@ -25,7 +25,7 @@ from agl.proxy.repeats import CallIdentity, Outcome, RecentCall, RecentCalls
 from agl.proxy.routes import Address, Route
 from agl.proxy.side_calls import embedded, num_prompt_tokens
 from agl.proxy.streams import StreamedAnswer
-from agl.proxy.upstream import NATIVE, CallContext, RoutedUpstream, Upstream
+from agl.proxy.upstream import NATIVE, UPSTREAM, CallContext, RoutedUpstream, Upstream
 from agl.proxy.writer import SpanWriter
 from agl.store.base import LightningStore
 from agl.types import LLM, NamedResources, ProxyLLM, Span
@@ -260,9 +260,11 @@ class Calls:
         try:
             passage = await self._admission.admit_embeddings(caller, call)
             answer = await embedded(self._upstream, request.chat, self._context(asked, request, {}))
-            span = embeddings_span(call, answer, Ended(ended_ns=self._now_ns()))
-            await self._writer.add(self._admission.settled(caller, passage, span, answer))
-            return orjson.dumps(answer)
+            with reading_answer():
+                body = orjson.dumps({name: value for name, value in answer.items() if name != UPSTREAM})
+                span = embeddings_span(call, answer, Ended(ended_ns=self._now_ns()))
+                span = self._admission.settled(caller, passage, span, answer)
+            await self._writer.add(span)
         except CallRefusedError as refusal:
             span = refused_embeddings_span(
                 call, Ended(ended_ns=self._now_ns()), error_type=refusal.code, description=str(refusal)
@@ -272,6 +274,7 @@ class Calls:
         finally:
             if passage is not None:
                 passage.close()
+        return body
 
     async def _ask(self, recent: RecentCall, sent: _Dispatched) -> Outcome:
         """Ask the upstream; the outcome holds the span, not recorded yet."""

@@ -11,6 +11,8 @@ import orjson
 from agl.errors import InferenceError
 
 _TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
+_MAX_TOKENS = 2**40
+"""Of one call. What says more is wrong, and the sums of such counts could not be written."""
 _LIMIT_OF_RESPONSES = "max_output_tokens"
 _DEFAULT_TEMPERATURE = (
     1.0  # OpenAI's documented default; servers that read a model's own default would differ silently
@@ -74,6 +76,12 @@ def checked_answer(answer: object) -> dict[str, Any]:
     if not choices or not well_formed:
         raise InferenceError("the model server's answer is not a chat completion", status=502)
     return cast("dict[str, Any]", answer)
+
+
+def token_count(told: object, name: str) -> int | None:
+    """Return the number of tokens that a usage has under a name, None where there is none that can be."""
+    count = cast("Mapping[str, object]", told).get(name) if isinstance(told, Mapping) else None
+    return count if type(count) is int and 0 <= count <= _MAX_TOKENS else None
 
 
 def upstream_error(body: object) -> Mapping[str, Any] | None:

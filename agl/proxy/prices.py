@@ -20,6 +20,7 @@ from typing import Any, cast
 import orjson
 
 from agl.errors import ConfigError
+from agl.proxy.canonical import token_count
 
 log = logging.getLogger(__name__)
 
@@ -120,11 +121,11 @@ def cost_of(usage: Mapping[str, Any] | None, price: Price | None) -> float | Non
     """
     if usage is None or price is None:
         return None
-    prompt, answer = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    prompt, answer = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
     if prompt is None:
         return None
     if answer is None:  # embeddings have no answer to count
-        if _count(usage, "total_tokens") != prompt:
+        if token_count(usage, "total_tokens") != prompt:
             return None
         answer = 0
     for limit, long_price in price.long_prompts:
@@ -196,14 +197,8 @@ def _price(named: Mapping[str, float]) -> Price:
     )
 
 
-def _count(usage: Mapping[str, Any], name: str) -> int | None:
-    value = usage.get(name)
-    return value if isinstance(value, int) else None
-
-
 def _detail(usage: Mapping[str, Any], details: str, name: str) -> int:
-    told = usage.get(details)
-    return (_count(cast("Mapping[str, Any]", told), name) or 0) if isinstance(told, dict) else 0
+    return token_count(usage.get(details), name) or 0
 
 
 def _or(price: float | None, otherwise: float) -> float:

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import orjson
 
-from agl.proxy.canonical import choices_of
+from agl.proxy.canonical import choices_of, token_count
 from agl.proxy.routes import Address
 from agl.proxy.upstream import UPSTREAM
 from agl.types import Span, SpanStatus
@@ -23,6 +23,7 @@ from agl.types import attributes as key
 from agl.types.packing import packed_floats, packed_ids
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_DETAILS = "prompt_tokens_details"
 _MAX_DESCRIPTION = 2000  # characters of an error's text on the span
 _OK = SpanStatus(code="ok")
 
@@ -101,8 +102,8 @@ def embeddings_span(call: Call, answer: Mapping[str, Any], ended: Ended) -> Span
         key.LATENCY_SECONDS: (ended.ended_ns - call.started_ns) / 1e9,
         key.DIALECT: call.dialect,
     }
-    count = cast("dict[str, object]", answer.get("usage") or {}).get("prompt_tokens")
-    if isinstance(count, int):
+    count = token_count(answer.get("usage"), "prompt_tokens")
+    if count is not None:
         attributes[key.INPUT_TOKENS] = count
     if call.address.agent is not None:
         attributes[key.AGENT] = call.address.agent
@@ -125,23 +126,22 @@ def _answered(call: Call, answer: Mapping[str, Any], ended: Ended) -> dict[str, 
     for name, field in ((key.RESPONSE_ID, "id"), (key.RESPONSE_MODEL, "model"), (key.UPSTREAM, UPSTREAM)):
         if isinstance(answer.get(field), str):
             attributes[name] = answer[field]
-    usage = answer.get("usage")
-    if isinstance(usage, dict):
-        for name, field in ((key.INPUT_TOKENS, "prompt_tokens"), (key.OUTPUT_TOKENS, "completion_tokens")):
-            count = cast("dict[str, object]", usage).get(field)
-            if isinstance(count, int):
-                attributes[name] = count
-        details = cast("dict[str, object]", usage).get("prompt_tokens_details")
-        cached = (
-            cast("dict[str, object]", details).get("cached_tokens") if isinstance(details, dict) else None
-        )
-        if isinstance(cached, int):
-            attributes[key.CACHED_TOKENS] = cached
+    attributes.update(_counts(answer.get("usage")))
     if ended.first_chunk_ns is not None:
         attributes[key.TIME_TO_FIRST_CHUNK] = (ended.first_chunk_ns - call.started_ns) / 1e9
     attributes.update(_policy_versions(call, answer, ended))
     attributes.update(_exact_tokens(answer, choices))
     return attributes
+
+
+def _counts(usage: object) -> dict[str, Any]:
+    told: Mapping[str, object] = cast("Mapping[str, object]", usage) if isinstance(usage, Mapping) else {}
+    counts = {
+        key.INPUT_TOKENS: token_count(told, "prompt_tokens"),
+        key.OUTPUT_TOKENS: token_count(told, "completion_tokens"),
+        key.CACHED_TOKENS: token_count(told.get(_DETAILS), "cached_tokens"),
+    }
+    return {name: count for name, count in counts.items() if count is not None}
 
 
 def _policy_versions(call: Call, answer: Mapping[str, Any], ended: Ended) -> dict[str, Any]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import orjson
 
 from agl.errors import InferenceError
+from agl.proxy.canonical import token_count
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.upstream import CallContext, RoutedUpstream, Upstream
 from agl.types import NamedResources, ProxyLLM
@@ -91,7 +92,7 @@ async def num_prompt_tokens(
         answer = await upstream.complete_chat(probe, context=native)
     else:
         answer = await upstream.complete_chat(probe)
-    count = cast("dict[str, object]", answer.get("usage") or {}).get("prompt_tokens")
-    if not isinstance(count, int):
+    count = token_count(answer.get("usage"), "prompt_tokens")
+    if count is None:
         raise InferenceError("the model server does not say how many tokens a prompt has", status=502)
     return count

@@ -212,6 +212,25 @@ async def test_a_stream_that_is_none_or_breaks_is_an_error_in_every_format(store
     assert {span.attributes.get(key.ERROR_TYPE) for span in spans[:-1]} == {"502"}
 
 
+@pytest.mark.parametrize(
+    "usage", ["x", [1], {"prompt_tokens": "x"}, {"prompt_tokens": -5, "completion_tokens": 2**62}]
+)
+async def test_a_usage_that_cannot_be_is_not_counted(store, served, line, usage):
+    (_, server), (wire, base_url, client, attempt) = served, line
+    wire.then = "keep"
+    for path, asked in {**CALLS, "/embeddings": SIDE_CALLS["/embeddings"]}.items():
+        wire.reply = [json_answer({**GOOD, "choices": [{**GOOD["choices"][0], "text": "x"}], "usage": usage})]
+        answer = await client.post(base_url + path, json=asked)
+        assert answer.status_code in (200, 502), (path, answer.text)
+    told = [
+        span.attributes.get(name)
+        for span in await spans_of(store, attempt)
+        for name in (key.INPUT_TOKENS, key.OUTPUT_TOKENS)
+    ]
+    assert all(count is None or 0 <= count < 1000 for count in told), told
+    assert (await client.get(f"{server.url}/accounts")).json()["total"]["input_tokens"] >= 0
+
+
 async def test_a_server_that_never_answers_is_a_504_and_one_that_stops_half_way_ends_the_stream(store):
     async with (
         serving_between(store, timeout_seconds=0.2) as (wire, server),

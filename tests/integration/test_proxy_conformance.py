@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from anthropic_clients import AnthropicAsync, AnthropicSync
 from framework_clients import AgentsSdk, Curl, LangChain
+from openai import AsyncOpenAI
 from openai_clients import OpenAIAsync, OpenAISync
 from proxy_clients import Said, Weather
 from scripted_vllm import CITIES, TEXT, answer_of, scripted_vllm, text_of_choice
@@ -160,6 +161,18 @@ async def test_a_client_that_leaves_a_plain_call_cancels_the_servers_work(attemp
     (span,) = await recorded()
     assert (span.status.code, span.attributes[key.ERROR_TYPE]) == ("error", "cancelled")
     assert key.RESPONSE_TOKEN_IDS not in span.attributes
+
+
+async def test_a_client_is_shown_nothing_that_only_the_record_needs(attempt):
+    vllm, llm, _ = attempt
+    asked = {"model": llm.model, "messages": [{"role": "user", "content": "hello"}]}
+    async with AsyncOpenAI(base_url=llm.base_url, api_key=llm.api_key) as client:
+        answer = await client.chat.completions.create(**asked)
+        chunks = [chunk async for chunk in await client.chat.completions.create(**asked, stream=True)]
+    assert [told.model_extra for told in (answer, *chunks)] == [{}] * (1 + len(chunks))
+    assert answer.choices[0].model_extra == {"stop_reason": None}  # vLLM's own word to its clients
+    assert all(choice.logprobs is None for told in (answer, *chunks) for choice in told.choices)
+    assert all(asked["return_token_ids"] for asked in vllm.requests)
 
 
 def expected(client, feature, answers):

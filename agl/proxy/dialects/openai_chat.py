@@ -15,10 +15,13 @@ from agl.proxy.dialects.base import ClientRequest
 from agl.proxy.json_body import object_from_body
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.refusal import error_body as worded_error_body
+from agl.proxy.upstream import UPSTREAM
 
 MAX_CHOICES = 128  # OpenAI's limit of n
 DONE = b"data: [DONE]\n\n"
-_OURS = ("choices", "usage", "prompt_token_ids", "policy_version")
+_OF_RECORD = ("policy_version", "policy_version_end", UPSTREAM)
+"""Fields that the record needs and no client asks for."""
+_OURS = ("choices", "usage", "prompt_token_ids", *_OF_RECORD)
 """Fields of a chunk or answer that are not the same on all chunks of a stream."""
 
 
@@ -48,8 +51,7 @@ class OpenAIChat:
 
     def answer(self, request: ClientRequest, answer: Mapping[str, Any]) -> bytes:
         """Return the answer as the client asked for it: without ids, logprobs and version it did not ask for."""
-        shown = dict(answer)
-        shown.pop("policy_version", None)
+        shown = {name: value for name, value in answer.items() if name not in _OF_RECORD}
         keep_ids, keep_logprobs = _kept(request)
         if not keep_ids:
             shown.pop("prompt_token_ids", None)

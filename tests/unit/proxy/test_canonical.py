@@ -1,7 +1,14 @@
 import pytest
 
 from agl.errors import InferenceError
-from agl.proxy.canonical import checked_answer, choices_of, upstream_chat
+from agl.proxy.canonical import (
+    checked_answer,
+    choices_of,
+    reading_answer,
+    token_count,
+    upstream_chat,
+    upstream_error,
+)
 
 HELLO = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -64,3 +71,38 @@ def test_an_answer_of_another_shape_is_the_upstreams_fault(answer):
     with pytest.raises(InferenceError) as caught:
         checked_answer(answer)
     assert caught.value.status == 502
+
+
+@pytest.mark.parametrize("count", [None, "3", True, -1, 3.0, 2**41, [3]])
+def test_a_count_that_cannot_be_is_none(count):
+    assert token_count({"prompt_tokens": count}, "prompt_tokens") is None
+    assert token_count(count, "prompt_tokens") is None
+
+
+def test_a_count_is_a_whole_number():
+    assert token_count({"prompt_tokens": 0, "completion_tokens": 2**40}, "prompt_tokens") == 0
+    assert token_count({"prompt_tokens": 0, "completion_tokens": 2**40}, "completion_tokens") == 2**40
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), TypeError("deep"), ValueError("x"), IndexError(), AttributeError()]
+)
+def test_an_answer_that_cannot_be_read_is_the_model_servers_failure(error):
+    with pytest.raises(InferenceError, match=type(error).__name__) as caught, reading_answer():
+        raise error
+    assert caught.value.status == 502
+
+
+def test_another_failure_stays_what_it_is():
+    refusal = InferenceError("busy", status=429)
+    with pytest.raises(InferenceError) as caught, reading_answer():
+        raise refusal
+    assert caught.value is refusal
+
+
+def test_an_upstreams_error_is_repeated_if_it_can_be_written():
+    deep = {"error": {}}
+    for _ in range(300):
+        deep = {"error": deep}
+    assert upstream_error({"error": {"message": "busy"}}) == {"error": {"message": "busy"}}
+    assert [upstream_error(body) for body in (deep, "busy", None, [1])] == [None] * 4
