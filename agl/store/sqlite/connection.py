@@ -22,7 +22,8 @@ MAX_LOG_BYTES = 64_000_000
 """What the write-ahead log keeps of its size once all of it is in the file; a long read or a migration made it grow."""
 LOG_PAGES = 4000
 """Pages of the log (16 MB) after which a commit copies it into the file, 4 times SQLite's own: the ends of the indexes,
-which each commit changes anew, are copied once for all of them.
+which each commit changes anew, are copied once for all of them. A lifecycle over HTTP takes 1.41 of 1.48 ms of the
+server's processor time (medians of 6 runs in turn of benchmarks/store_http.py, which scatter by 0.1 ms).
 """
 CACHED_STATEMENTS = 512
 """Inserts are prepared for each number of rows up to 64; the rest are fewer than 100 statements."""
