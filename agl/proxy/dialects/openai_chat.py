@@ -15,7 +15,7 @@ from agl.proxy.dialects.base import ClientRequest
 from agl.proxy.json_body import object_from_body
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.refusal import error_body as worded_error_body
-from agl.proxy.upstream import UPSTREAM
+from agl.types.attributes import UPSTREAM
 
 MAX_CHOICES = 128  # OpenAI's limit of n
 DONE = b"data: [DONE]\n\n"
