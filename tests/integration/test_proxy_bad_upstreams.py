@@ -7,6 +7,7 @@ what happened, nothing is left open, and the next call is answered.
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from random import Random
 
 import httpx
 import orjson
@@ -277,6 +278,45 @@ async def test_a_refusal_keeps_its_status_whatever_its_body(store, line, status,
         "/messages", (await client.post(f"{base_url}/messages", json=CALLS["/messages"])).content
     )
     await assert_serves_on(wire, base_url, client)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_answers_that_are_damaged_anywhere_are_whole_or_errors(store, line, seed):
+    wire, base_url, client, attempt = line
+    wire.then, rng = "close", Random(seed)
+    outcomes = []
+    for _ in range(60):
+        path, stream = rng.choice(list(CALLS)), rng.random() < 0.6
+        wire.reply = [damaged(chunked(b"".join(CHUNKS)) if stream else json_answer(GOOD), rng)]
+        status, received, is_whole = await streamed(client, base_url + path, CALLS[path], stream=stream)
+        assert status in (200, 400, 502), (wire.reply, received)
+        outcomes.append("ok" if status == 200 and is_whole else "error")
+    await assert_serves_on(wire, base_url, client)
+    assert [span.status.code for span in await spans_of(store, attempt)] == [*outcomes, "ok"]
+
+
+def chunked(data):
+    """An event stream in HTTP's chunks of 97 bytes."""
+    pieces = [data[start : start + 97] for start in range(0, len(data), 97)]
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    return head + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in [*pieces, b""])
+
+
+def damaged(data, rng):
+    """The bytes with one place changed, left out, doubled or cut, often in the head."""
+    place = rng.randrange(200 if rng.random() < 0.4 else len(data))
+    other = rng.choice(
+        [bytes([rng.randrange(256)]), b"\r\n", b"\n", b"\0", b"-", b"f" * 16, b"{", b'"', b"\xff"]
+    )
+    size = rng.randint(1, 60)
+    return rng.choice(
+        [
+            data[:place] + other + data[place + 1 :],
+            data[:place] + data[place + size :],
+            data[:place] + data[place : place + size] + data[place:],
+            data[:place],
+        ]
+    )
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])

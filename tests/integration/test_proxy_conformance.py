@@ -163,6 +163,26 @@ async def test_a_client_that_leaves_a_plain_call_cancels_the_servers_work(attemp
     assert key.RESPONSE_TOKEN_IDS not in span.attributes
 
 
+async def test_a_client_that_asks_for_ids_and_logprobs_gets_them_streamed_and_not(attempt):
+    vllm, llm, _ = attempt
+    asked = {"model": llm.model, "messages": [{"role": "user", "content": "hello"}], "logprobs": True, "n": 2}
+    asked["extra_body"] = {"return_token_ids": True}
+    async with AsyncOpenAI(base_url=llm.base_url, api_key=llm.api_key) as client:
+        plain = await client.chat.completions.create(**asked)
+        chunks = [chunk async for chunk in await client.chat.completions.create(**asked, stream=True)]
+    answer = answer_of(vllm.requests[0])
+    assert plain.model_extra["prompt_token_ids"] == answer["prompt_token_ids"]
+    prompts = [chunk.model_extra.get("prompt_token_ids") for chunk in chunks]
+    assert [prompt for prompt in prompts if prompt is not None] == [answer["prompt_token_ids"]]
+    for index, choice in enumerate(answer["choices"]):
+        parts = [part for chunk in chunks for part in chunk.choices if part.index == index]
+        streamed_ids = [token for part in parts for token in part.model_extra.get("token_ids") or []]
+        assert streamed_ids == plain.choices[index].model_extra["token_ids"] == choice["token_ids"]
+        entries = [entry for part in parts if part.logprobs for entry in part.logprobs.content]
+        assert entries == plain.choices[index].logprobs.content
+        assert [entry.to_dict() for entry in entries] == choice["logprobs"]["content"]
+
+
 async def test_a_client_is_shown_nothing_that_only_the_record_needs(attempt):
     vllm, llm, _ = attempt
     asked = {"model": llm.model, "messages": [{"role": "user", "content": "hello"}]}
