@@ -6,37 +6,52 @@ is wrong.
 
 from __future__ import annotations
 
-from itertools import product
+from functools import lru_cache
 from types import NoneType
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from agl.types import Span, SpanStatus
-from agl.types.span import SpanKind, SpanStatusCode
 
 _MISSING = object()
 _UNSET = SpanStatus()
-_FIELDS: dict[str, tuple[object, tuple[type, ...]]] = {
-    "span_id": (_MISSING, (str,)),
-    "trace_id": (_MISSING, (str,)),
-    "parent_id": (None, (str, NoneType)),
-    "name": (_MISSING, (str,)),
-    "kind": ("internal", (str,)),
-    "status": (_UNSET, (SpanStatus, dict)),
-    "attributes": (_MISSING, (dict,)),
-    "events": ((), (tuple, list)),
-    "links": ((), (tuple, list)),
-    "resource": (_MISSING, (dict,)),
-    "start_time_ns": (_MISSING, (int,)),
-    "end_time_ns": (None, (int, NoneType)),
-    "rollout_id": (None, (str, NoneType)),
-    "attempt_id": (None, (str, NoneType)),
-    "sequence_id": (None, (int, NoneType)),
+_DEFAULTS: dict[str, object] = {
+    "span_id": _MISSING,
+    "trace_id": _MISSING,
+    "parent_id": None,
+    "name": _MISSING,
+    "kind": "internal",
+    "status": _UNSET,
+    "attributes": _MISSING,
+    "events": (),
+    "links": (),
+    "resource": _MISSING,
+    "start_time_ns": _MISSING,
+    "end_time_ns": None,
+    "rollout_id": None,
+    "attempt_id": None,
+    "sequence_id": None,
 }
-"""What stands for each field that is left out, and the types that are plainly right; in the order of the record."""
-_DEFAULTS = {name: default for name, (default, _) in _FIELDS.items()}
-_TYPES = frozenset(product(*(types for _, types in _FIELDS.values())))
-_KINDS: frozenset[str] = frozenset(get_args(SpanKind))
-_STATUS_CODES: frozenset[str] = frozenset(get_args(SpanStatusCode))
+"""What stands for each field that is left out, in the order of the record; for the dicts a new one does."""
+_TYPES: tuple[tuple[type, ...], ...] = (
+    (str,),
+    (str,),
+    (str, NoneType),
+    (str,),
+    (str,),
+    (SpanStatus, dict),
+    (dict,),
+    (tuple, list),
+    (tuple, list),
+    (dict,),
+    (int,),
+    (int, NoneType),
+    (str, NoneType),
+    (str, NoneType),
+    (int, NoneType),
+)
+"""The types of these fields that are plainly right."""
+_KINDS = frozenset(("internal", "server", "client", "producer", "consumer"))
+_STATUS_CODES = frozenset(("unset", "ok", "error"))
 _MAX_ID = 64
 
 
@@ -45,7 +60,7 @@ def plain_span(value: object) -> Span | None:
     if type(value) is not dict:
         return None
     fields: dict[str, Any] = {**_DEFAULTS, "attributes": {}, "resource": {}, **cast("dict[str, Any]", value)}
-    if (*map(type, fields.values()),) not in _TYPES:  # with unknown fields there are too many
+    if not _are_plain((*map(type, fields.values()),)):
         return None
     if not 0 < len(fields["span_id"]) <= _MAX_ID or not 0 < len(fields["trace_id"]) <= _MAX_ID:
         return None
@@ -58,6 +73,12 @@ def plain_span(value: object) -> Span | None:
             return None
         fields["status"] = status
     return Span.trusted(fields)
+
+
+@lru_cache(maxsize=1024)
+def _are_plain(types: tuple[type, ...]) -> bool:
+    """Whether the fields have these types; with an unknown field there are too many. Most spans are of a few kinds."""
+    return len(types) == len(_TYPES) and all(one in plain for one, plain in zip(types, _TYPES, strict=True))
 
 
 def _plain_status(value: dict[str, Any]) -> SpanStatus | None:

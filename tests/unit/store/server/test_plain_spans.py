@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 import pytest
@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agl.store.server.plain_spans import plain_span
 from agl.types import Span
+from agl.types.span import SpanKind, SpanStatusCode
 
 SPAN = TypeAdapter(Span)
 LEAST: dict[str, Any] = {"span_id": "b", "trace_id": "a", "name": "n", "start_time_ns": 1}
@@ -42,6 +43,13 @@ def test_plain_spans_are_read_as_pydantic_reads_them(fields: dict[str, Any]) -> 
     span = plain_span(fields)
     assert span == SPAN.validate_json(orjson.dumps(fields), strict=True)
     assert list(vars(span)) == list(Span.model_fields)
+
+
+def test_every_kind_and_status_is_plain() -> None:
+    for kind in get_args(SpanKind):
+        assert plain_span({**LEAST, "kind": kind}) is not None
+    for code in get_args(SpanStatusCode):
+        assert plain_span({**LEAST, "status": {"code": code}}) is not None
 
 
 @given(changes=st.dictionaries(st.sampled_from([*Span.model_fields, "other"]), VALUES | ODD, max_size=3))
