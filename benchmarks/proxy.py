@@ -31,6 +31,8 @@ FEW = 64
 STREAMS = 200
 WORDS_A_SECOND = 20
 LONG_PROMPT_TOKENS = 16_384
+FILLING_CALLS = 6_000
+"""Calls after which all that the proxy remembers of earlier ones is full, so that what grows then grows for ever."""
 PEER_SHARE = 20
 """LiteLLM gets so many times fewer calls, for it takes so much longer."""
 Numbers = dict[str, Any]
@@ -112,6 +114,7 @@ def memory(options: argparse.Namespace) -> Table:
         model_server(chunk_seconds=0.0) as upstream,
         agl_proxy(upstream["root"], kind="endpoint", attempts=FEW) as server,
     ):
+        loaded(server, connections=32, calls=FILLING_CALLS)
         told = loaded(server, **order)
     held: list[float] = told["megabytes"]
     half = len(held) // 2

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from agl.cli.store.serve import GARBAGE_OBJECTS
 from agl.inference.external import ExternalEngine
 from agl.launch.event_loop import loop_factory
 from agl.proxy import LLMProxy
@@ -117,6 +119,8 @@ def main() -> None:
     parser.add_argument("--kind", choices=KINDS, default="endpoint")
     parser.add_argument("--attempts", type=int, default=64)
     options = parser.parse_args()
+    gc.freeze()  # as `agl proxy` does
+    gc.set_threshold(GARBAGE_OBJECTS)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve(options))
 

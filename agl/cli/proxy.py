@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from agl.cli.store.place import literal
-from agl.cli.store.serve import token_hint
+from agl.cli.store.serve import GARBAGE_OBJECTS, token_hint
 from agl.config import Settings, build, compose, settings_text
 from agl.errors import ConfigError
 from agl.launch.proxy import ServedProxy, StandaloneProxy
@@ -44,6 +45,8 @@ def main(
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
+    gc.freeze()  # what is loaded by now stays
+    gc.set_threshold(GARBAGE_OBJECTS)
     if run_until_stopped(lambda: serving(service)) is signal.SIGINT:
         raise KeyboardInterrupt
 

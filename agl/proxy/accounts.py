@@ -202,9 +202,12 @@ class Ledger:
         """Count a call, and for its agent."""
         self.account.add(call)
         name = call.agent or ""
-        if name not in self.agents and len(self.agents) >= _MAX_AGENTS:
-            name = OTHERS
-        self.agents.setdefault(name, Account()).add(call)
+        account = self.agents.get(name)
+        if account is None:
+            if len(self.agents) >= _MAX_AGENTS:
+                name = OTHERS
+            account = self.agents.setdefault(name, Account())
+        account.add(call)
 
     def as_json(self) -> dict[str, Any]:
         """Return the account, and that of every agent."""

@@ -74,9 +74,11 @@ class CallMetrics(Collector):
     def add(self, call: CountedCall) -> None:
         """Count a call."""
         labels = (call.model, call.agent or "")
-        if labels not in self._counts and len(self._counts) >= _MAX_LABELS:
-            labels = (OTHERS, OTHERS)
-        counts = self._counts.setdefault(labels, _Counts())
+        counts = self._counts.get(labels)
+        if counts is None:
+            if len(self._counts) >= _MAX_LABELS:
+                labels = (OTHERS, OTHERS)
+            counts = self._counts.setdefault(labels, _Counts())
         end = "replayed" if call.replayed else call.end
         counts.calls[end] = counts.calls.get(end, 0) + 1
         if end in ("replayed", "refused"):
