@@ -64,7 +64,7 @@ def test_an_error_of_the_upstream_stays_as_it_is():
 def test_an_error_has_openai_s_shape():
     worded = orjson.loads(OpenAIResponses().error_body("over", status=429, code="budget", body="text"))
     assert worded == {
-        "error": {"message": "over", "type": "invalid_request_error", "param": None, "code": "budget"}
+        "error": {"message": "over", "type": "rate_limit_error", "param": None, "code": "budget"}
     }
 
 

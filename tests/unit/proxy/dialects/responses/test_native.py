@@ -211,7 +211,7 @@ def test_an_error_event_is_the_provider_s_error(nested):
         read([event])
     assert caught.value.status == 429
     assert caught.value.body["error"]["param"] == "model"
-    assert caught.value.body["error"]["type"] == ("requests" if nested else "invalid_request_error")
+    assert caught.value.body["error"]["type"] == ("requests" if nested else "rate_limit_error")
 
 
 def test_unknown_and_malformed_events_are_passed_over():
