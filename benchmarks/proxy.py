@@ -3,9 +3,10 @@
     python benchmarks/proxy.py [--peer-python PATH] [--only plain stream memory]
 
 Model server, proxy and clients are processes; the model server answers at once (proxy_upstream.py), so all that is
-measured is the proxy. agl's has its store in a SQLite file and answers no call before that is durable; LiteLLM's
-(`litellm --config`, one worker; PATH is the interpreter of an environment with litellm[proxy]) records nothing, and
-asks for no token ids. Variants take turns, and the best round of each counts, so that a busy machine slows all of them.
+measured is the proxy. agl's has its store in a SQLite file and answers no call before that is durable. LiteLLM's
+(`litellm --config`, one worker) records nothing and asks for no token ids; agentlightning 0.3.0's, which is LiteLLM's,
+does both, in memory. PATH is the interpreter of an environment with agentlightning 0.3.0 and litellm[proxy]. Variants
+take turns, and the best round of each counts, so that a busy machine slows all of them.
 
 - plain: calls of 128 tokens by 1 and by 32 clients at once. ``1 call each``: every call is the first of its attempt.
 - stream: 32 words at once by 1 client, then 200 streams at once of 20 words a second each.
@@ -24,7 +25,7 @@ from typing import Any
 
 import report
 from proxy_load import WARM_UP
-from proxy_servers import Server, agl_proxy, litellm_proxy, loaded, model_server
+from proxy_servers import Server, agentlightning_proxy, agl_proxy, litellm_proxy, loaded, model_server
 
 FEW = 64
 """Attempts that make many calls each."""
@@ -33,8 +34,9 @@ WORDS_A_SECOND = 20
 LONG_PROMPT_TOKENS = 16_384
 FILLING_CALLS = 6_000
 """Calls after which all that the proxy remembers of earlier ones is full, so that what grows then grows for ever."""
+PEERS = ("litellm", "agentlightning")
 PEER_SHARE = 20
-"""LiteLLM gets so many times fewer calls, for it takes so much longer."""
+"""They get so many times fewer calls, for they take so much longer."""
 Numbers = dict[str, Any]
 Table = dict[str, Numbers]
 Serve = Callable[[str], AbstractContextManager[Server]]
@@ -51,7 +53,9 @@ def variants(options: argparse.Namespace, *, calls: int) -> dict[str, Serve]:
         "agl, 1 call each": lambda url: agl_proxy(url, kind="endpoint", attempts=every),
     }
     if options.peer_python:
-        found["litellm"] = lambda url: litellm_proxy(url, python=options.peer_python)
+        peer = options.peer_python
+        found["litellm"] = lambda url: litellm_proxy(url, python=peer)
+        found["agentlightning"] = lambda url: agentlightning_proxy(url, python=peer, attempts=FEW)
     return found
 
 
@@ -76,7 +80,7 @@ def plain(options: argparse.Namespace) -> Table:
                 seen.setdefault(key, []).append(dict(loaded(upstream, **order)))
             for name, serve in variants(options, calls=2 * options.calls).items():
                 with serve(upstream["root"]) as server:
-                    share = PEER_SHARE if name == "litellm" else 1
+                    share = PEER_SHARE if name in PEERS else 1
                     for connections in (1, 32):
                         order = {"connections": connections, "calls": max(64, options.calls // share)}
                         seen.setdefault(f"{name}, {connections}", []).append(dict(loaded(server, **order)))
@@ -141,13 +145,14 @@ def summary(results: dict[str, Table]) -> dict[str, float]:
         told["added p50 ms, 1 client"] = plains["agl, 1"]["p50 ms"] - plains["direct, 1"]["p50 ms"]
         told["calls/s, 32 clients"] = plains["agl, 32"]["calls/s"]
         told["CPU ms a call, 32 clients"] = plains["agl, 32"]["CPU ms a call"]
-        if "litellm, 32" in plains:
+        for name in PEERS:
             for clients in (1, 32):
-                ours, theirs = (plains[f"{name}, {clients}"] for name in ("agl", "litellm"))
-                told[f"times litellm's calls/s, {clients} clients"] = ours["calls/s"] / theirs["calls/s"]
-                told[f"litellm's CPU a call / ours, {clients} clients"] = (
-                    theirs["CPU ms a call"] / ours["CPU ms a call"]
-                )
+                ours, theirs = plains[f"agl, {clients}"], plains.get(f"{name}, {clients}")
+                if theirs:
+                    faster = ours["calls/s"] / theirs["calls/s"]
+                    cheaper = theirs["CPU ms a call"] / ours["CPU ms a call"]
+                    told[f"times {name}'s calls/s, {clients} clients"] = faster
+                    told[f"{name}'s CPU a call / ours, {clients} clients"] = cheaper
     if streams:
         first = "first word p50 ms"
         told["added ms to the first word, p50"] = streams["agl, 1"][first] - streams["direct, 1"][first]
@@ -178,7 +183,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--peer-python", help="interpreter of an environment with litellm[proxy]")
+    parser.add_argument("--peer-python", help="interpreter of an environment with the peers")
     parser.add_argument("--only", nargs="+", choices=list(MEASURES), default=list(MEASURES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--calls", type=int, default=1500, help="of a round")

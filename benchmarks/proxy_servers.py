@@ -20,6 +20,7 @@ from typing import Any
 FOLDER = Path(__file__).parent
 Server = dict[str, Any]
 """``root``, ``paths`` and ``pid``, as an order of proxy_load.py has them."""
+_QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}  # else its import asks the internet
 _CONFIG = """\
 model_list:
   - model_name: policy
@@ -67,20 +68,45 @@ def agl_proxy(upstream: str, *, kind: str, attempts: int) -> Generator[Server]:
 
 
 @contextmanager
+def agentlightning_proxy(upstream: str, *, python: str, attempts: int) -> Generator[Server]:
+    """Run agentlightning's proxy, which is LiteLLM's with every call recorded in memory."""
+    says, told_to = os.pipe()
+    command = [python, str(FOLDER / "proxy_peer.py"), f"{upstream}/v1", str(_free_port())]
+    with (
+        open(says, encoding="utf-8") as said,  # noqa: PTH123 - a descriptor is no path
+        subprocess.Popen(
+            [*command, "--told", str(told_to), "--attempts", str(attempts)],
+            env=os.environ | _QUIET,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(told_to,),
+        ) as process,
+    ):
+        os.close(told_to)
+        assert process.stdin is not None
+        try:
+            line = said.readline()
+            if not line:
+                raise SystemExit("agentlightning's proxy does not run")
+            yield json.loads(line)
+        finally:
+            process.stdin.close()
+
+
+@contextmanager
 def litellm_proxy(upstream: str, *, python: str) -> Generator[Server]:
     """Run LiteLLM's proxy with one worker, as `litellm --config` does. It records nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = _free_port()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
         config.write_text(_CONFIG.format(url=upstream), encoding="utf-8")
         address = ["--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
         script = str(Path(python).parent / "litellm")
         command = [python, script, "--config", str(config), *address]
-        quiet = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
         with subprocess.Popen(
             command,
-            env=os.environ | quiet,
+            env=os.environ | _QUIET,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
@@ -92,6 +118,11 @@ def litellm_proxy(upstream: str, *, python: str) -> Generator[Server]:
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
 
 
 def _await_answer(url: str, process: subprocess.Popen[bytes]) -> None:
