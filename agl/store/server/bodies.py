@@ -43,6 +43,8 @@ value. A body of three bytes a value would take twenty times its size.
 _FEW_VALUES_BYTES = _MAX_DECODED_BYTES // 88  # no JSON takes more for a byte than `{},{},{},`
 _LONG_BYTES = 512 * 1024  # a longer list is decoded in turns,
 _MANY = 64  # so many records at once
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_MANY_DIGITS = b"0" * 20  # the least integer beyond 64 bits has 20 digits
 _SHORT_QUERY = (
     100  # URL parameters of so many bytes come again and again; decoding them costs as much as a span
 )
@@ -208,15 +210,21 @@ async def decoded(data: bytes, body: Body) -> Any:
     adapter = body.adapter
     if body.many and isinstance(value, list):
         values = cast("list[Any]", value)
-        if len(values) > wire.MAX_BATCH or len(data) > _LONG_BYTES or body.plain is not None:
+        _require_short(values)
+        if (len(data) > _LONG_BYTES or body.plain is not None) and not _may_round(data):
             return await _decoded_list(values, body)
         adapter = body.list_adapter
-    elif body.plain is not None and (record := body.plain(value)) is not None:
+    elif body.plain is not None and not _may_round(data) and (record := body.plain(value)) is not None:
         return record
     try:
         return adapter.validate_json(data, strict=True)
     except ValidationError as error:
         raise RefusedError("invalid", fields_message(error)) from error
+
+
+def _may_round(data: bytes) -> bool:
+    """Whether JSON may hold an integer beyond 64 bits: orjson reads it as the nearest double, pydantic exactly."""
+    return _MANY_DIGITS in data.translate(_DIGITS)
 
 
 def require_few_values(data: bytes) -> None:
@@ -236,10 +244,13 @@ def require_few_values(data: bytes) -> None:
         raise RefusedError("too_large", "the body holds too many values for one request; send it in parts")
 
 
-async def _decoded_list(values: list[Any], body: Body) -> list[Any]:
+def _require_short(values: list[Any]) -> None:
     if len(values) > wire.MAX_BATCH:
         message = f"a list of {len(values)}: at most {wire.MAX_BATCH} in one request; send it in parts"
         raise RefusedError("invalid", message)
+
+
+async def _decoded_list(values: list[Any], body: Body) -> list[Any]:
     records: list[Any] = []
     turn_ends = time.perf_counter() + TURN_SECONDS
     for start in range(0, len(values), _MANY):

@@ -20,8 +20,9 @@ from agl.store.server.bodies import (
     require_few_values,
 )
 from agl.store.server.operation import Body
+from agl.store.server.plain_spans import plain_span
 from agl.store.server.refusal import ClientGoneError, RefusedError
-from agl.types import RolloutRequest, SpanQuery
+from agl.types import RolloutRequest, Span, SpanQuery
 
 READER = BodyReader(max_bytes=100, seconds=5.0)
 ROLLOUTS = Body(kind=RolloutRequest, many=True)
@@ -281,3 +282,16 @@ def test_text_is_no_structure_though_it_is_json_itself() -> None:
     messages = orjson.dumps([{"role": "user", "content": "hello, you", "parts": []}] * 200_000).decode()
     require_few_values(orjson.dumps({"task": messages}))
     require_few_values(orjson.dumps([0.25] * 1_000_000))
+
+
+@pytest.mark.parametrize("count", [1, 3, 5000])
+async def test_a_number_is_never_rounded_on_its_way_to_the_store(count: int) -> None:
+    text = (
+        b'{"span_id": "1", "trace_id": "2", "name": "n", "start_time_ns": 1, '
+        b'"attributes": {"n": 36893488147419103233}}'
+    )
+    body = Body(kind=Span, many=True, plain=plain_span)
+    data = text if count == 1 else b"[" + b",".join([text] * count) + b"]"
+    read = await decoded(data, body)
+    spans = [read] if count == 1 else read
+    assert {span.attributes["n"] for span in spans} == {36893488147419103233}  # 2**65 + 1
