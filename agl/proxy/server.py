@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import ipaddress
 import logging
 import secrets
-import socket
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from dataclasses import dataclass, field
 import uvicorn
 
 from agl.errors import ConfigError
+from agl.http.listening import BACKLOG, KEEP_ALIVE_SECONDS, EmbeddedServer, is_loopback, listening, url_of
 from agl.http.served import Connection, ConnectionLimits, raised_file_limit
 from agl.proxy.app import ProxyApp
 from agl.proxy.budgets import Budgets
@@ -28,12 +27,8 @@ from agl.types import ModelEndpoint
 from agl.types.resource import NO_KEY
 from agl.types.tokens import require_token
 
-_BACKLOG = 2048
 _MAX_CONNECTIONS = 16_384
 _MAX_GRACE_SECONDS = 3.0  # with the server's own second and the last records, a stop takes under 5 s
-_KEEP_ALIVE_SECONDS = (
-    75  # longer than clients keep an idle connection, so that it is the client who closes it
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +81,7 @@ class LLMProxy:
         grace_seconds: float = 0.5,
     ) -> None:
         require_token(token, "proxy.token")
-        if not _is_loopback(host) and token is None:
+        if not is_loopback(host) and token is None:
             raise ConfigError(
                 f"proxy.host={host} can be reached from other machines: set proxy.token, or use 127.0.0.1"
             )
@@ -146,28 +141,20 @@ class LLMProxy:
             prices=self.prices,
             cache=self.cache,
         )
-        with _without_report_of_cut_streams(), _listening(self.host, self.port) as listener:
+        door = listening(self.host, self.port, who="the proxy", settings="proxy.")
+        with _without_report_of_cut_streams(), door as listener:
             config = _uvicorn_config(app)
             config.load()  # here, so that what it raises is not lost in the server's task
-            server = _Server(config)
+            server = EmbeddedServer(config)
             task = asyncio.create_task(server.serve(sockets=[listener]))
             try:
-                yield ProxyServer(url=_url(self.host, listener), api_key=secret, router=router)
+                yield ProxyServer(url=url_of(self.host, listener), api_key=secret, router=router)
             finally:
                 try:
                     await app.close(grace_seconds=self.grace_seconds)
                 finally:
                     server.should_exit = True
                     await task
-
-
-class _Server(uvicorn.Server):
-    """uvicorn inside somebody else's process: signals belong to the caller."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Leave the signal handlers as they are."""
-        yield
 
 
 def _uvicorn_config(app: ProxyApp) -> uvicorn.Config:
@@ -184,7 +171,8 @@ def _uvicorn_config(app: ProxyApp) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=1,
     )
 
@@ -202,39 +190,3 @@ def _without_report_of_cut_streams() -> Generator[None]:
         yield
     finally:
         server_log.removeFilter(is_news)
-
-
-@contextlib.contextmanager
-def _listening(host: str, port: int) -> Generator[socket.socket]:
-    """A listening socket: connections are queued from now on, so nobody has to wait for the server's first moment."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ConfigError(f"proxy.host={host}: {error}") from error
-    with listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-        except OSError as error:
-            message = f"the proxy cannot listen on {host}:{port}: {error.strerror}; set proxy.port=0 for any free one"
-            raise ConfigError(message) from error
-        yield listener
-
-
-def _url(host: str, listener: socket.socket) -> str:
-    """The root under which agents reach the listener; a wildcard address is named by the machine's own name."""
-    port = listener.getsockname()[1]
-    if host in ("0.0.0.0", "::", ""):
-        host = socket.gethostname()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -21,9 +21,9 @@ import pytest
 import uvicorn
 from store_processes import StoreProcess, served
 
+from agl.http.listening import EmbeddedServer, listening
 from agl.http.served import Connection, ConnectionLimits
 from agl.store.server import create_app
-from agl.store.server.serving import EmbeddedServer, listening
 from agl.store.sqlite import SqliteStore
 
 MB = 1_000_000
@@ -457,7 +457,7 @@ async def impatient(seconds: float) -> AsyncIterator[int]:
             create_app(store, body_seconds=seconds), http=http, lifespan="off", loop="none", log_config=None
         )
         server = EmbeddedServer(config)
-        with listening("127.0.0.1", 0) as listener:
+        with listening("127.0.0.1", 0, who="the store") as listener:
             task = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 yield listener.getsockname()[1]

@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from agl.errors import ConfigError
+from agl.http.listening import listening
 from agl.store.server import StoreServer
 from agl.store.sqlite import SqliteStore
 from agl.types import AttemptQuery, Page, Rollout, RolloutQuery, RolloutRequest, Span
@@ -298,3 +299,11 @@ async def test_scoped_tokens_and_the_admins_over_a_real_connection(store: Sqlite
         client.headers["authorization"] = f"Bearer {token}"
         assert (await client.get("/v1/rollouts/a")).status_code == 200
         assert (await client.get("/v1/rollouts")).status_code == 403
+
+
+def test_an_address_that_is_none_is_a_mistake_in_the_named_setting() -> None:
+    with (
+        pytest.raises(ConfigError, match=r"proxy\.host=no such host: "),
+        listening("no such host", 0, who="the proxy", settings="proxy."),
+    ):
+        pass

@@ -12,9 +12,9 @@ from typing import Protocol, runtime_checkable
 
 from agl.cli.store.place import file_of, store_settings
 from agl.config import build, settings_text
+from agl.http.listening import listening
 from agl.launch.stopping import run_until_stopped
 from agl.store.server import StoreServer
-from agl.store.server.serving import listening
 
 HINT_FROM = 16
 """Length of a token of which the last four characters may be shown."""
@@ -61,7 +61,9 @@ def main(
     )
     file = file_of(settings)
     if file is None or not file.exists():
-        with listening(server.host, server.port):  # an address that is refused leaves no new store behind
+        with listening(
+            server.host, server.port, who="the store"
+        ):  # an address that is refused leaves no new store behind
             pass
     gc.freeze()  # what is loaded by now stays
     gc.set_threshold(GARBAGE_OBJECTS)

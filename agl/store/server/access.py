@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import Collection
-from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
+from agl.http.listening import is_loopback
 from agl.store.server.operation import Headers, Operation
 from agl.store.server.refusal import RefusedError
 from agl.types.tokens import scope_of
@@ -86,17 +85,6 @@ class Gate:
 def scope_message(attempt: tuple[str, str]) -> str:
     """Return why a scoped token is refused."""
     return f"this token may only touch attempt {attempt[1]} of rollout {attempt[0]}"
-
-
-@lru_cache(maxsize=256)
-def is_loopback(host: str) -> bool:
-    """Return whether a name or address is this machine's own."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _require_own_page(headers: Headers) -> None:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
 import functools
-import socket
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import uvicorn
 
 from agl.errors import ConfigError
+from agl.http.listening import BACKLOG, KEEP_ALIVE_SECONDS, EmbeddedServer, is_loopback, listening, url_of
 from agl.http.served import Connection, ConnectionLimits, raised_file_limit
 from agl.store.base import LightningStore
-from agl.store.server.access import is_loopback
 from agl.store.server.app import create_app
 from agl.store.wire import DEFAULT_PORT
 from agl.types.tokens import require_token
-
-_BACKLOG = 4096
-_KEEP_ALIVE_SECONDS = (
-    75  # longer than clients keep an idle connection, so that it is the client who closes it
-)
 
 
 class StoreServer:
@@ -92,7 +84,7 @@ class StoreServer:
             hosts=(self.host,),
         )
         limits = ConnectionLimits(max_connections=raised_file_limit(self.max_connections))
-        with listening(self.host, self.port) as listener:
+        with listening(self.host, self.port, who="the store") as listener:
             config = uvicorn.Config(
                 app,
                 http=functools.partial(Connection, limits),  # pyright: ignore[reportArgumentType] - it calls it, no more
@@ -105,8 +97,8 @@ class StoreServer:
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                backlog=_BACKLOG,
-                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=self.grace_seconds,  # pyright: ignore[reportArgumentType] - a float does
             )
             config.load()  # here, so that what it raises is not lost in the server's task
@@ -118,47 +110,3 @@ class StoreServer:
                 app.polls.release()
                 server.should_exit = True
                 await task
-
-
-class EmbeddedServer(uvicorn.Server):
-    """uvicorn inside somebody else's process: signals belong to the caller."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Leave the signal handlers as they are."""
-        yield
-
-
-@contextlib.contextmanager
-def listening(host: str, port: int) -> Generator[socket.socket]:
-    """A listening socket: connections are queued from now on, so nobody has to wait for the server's first moment.
-
-    Raises:
-        ConfigError: the address is not this machine's, or the port is taken.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ConfigError(f"host={host}: {error}") from error
-    with listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-            listener.listen(_BACKLOG)
-        except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-            reason = "another program listens there" if taken else error.strerror
-            message = (
-                f"the store cannot listen on {host}:{port}: {reason}; choose another port, 0 for any free one"
-            )
-            raise ConfigError(message) from error
-        yield listener
-
-
-def url_of(host: str, listener: socket.socket) -> str:
-    """Return the root under which clients reach the listener; a wildcard address is named by the machine's name."""
-    port = listener.getsockname()[1]
-    if host in ("0.0.0.0", "::", ""):
-        host = socket.gethostname()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agl.store.server.access import Gate, is_loopback
+from agl.store.server.access import Gate
 from agl.store.server.operation import Call, Operation
 from agl.store.server.refusal import RefusedError
 from agl.types.tokens import scoped_token
@@ -111,12 +111,3 @@ def test_a_page_of_another_site_may_not_write(headers: dict[bytes, bytes]) -> No
 def test_a_page_of_the_server_itself_may_write() -> None:
     headers = OWN | {b"origin": b"http://127.0.0.1:4747", b"sec-fetch-site": b"same-origin"}
     assert gate().admit(WRITE, headers, None) is None
-
-
-def test_loopback_names() -> None:
-    assert [
-        is_loopback(host) for host in ("localhost", "127.0.0.1", "::1", "0.0.0.0", "example.org", "")
-    ] == [
-        *(True, True, True),
-        *(False, False, False),
-    ]
