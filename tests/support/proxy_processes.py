@@ -2,64 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from store_processes import StoreProcess
+from store_processes import StoreProcess, agl_store, served
 
 AGL = (sys.executable, "-m", "agl", "proxy")
 LAST_LINE = "  agents "
 UPSTREAM = Path(__file__).with_name("scripted_upstream.py")
 
 
-@contextmanager
-def served_proxy(
-    *arguments: str, folder: Path, environment: Mapping[str, str] | None = None
-) -> Generator[StoreProcess]:
-    """Serve a proxy until the block ends; the process is killed if it still runs then."""
-    command = [*AGL, *([] if "--port" in arguments else ["--port", "0"]), *arguments]
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **(environment or {})},
-    ) as process:
-        try:
-            yield _started(process)
-        finally:
-            process.kill()
-
-
-def _started(process: subprocess.Popen[str]) -> StoreProcess:
-    assert process.stdout is not None
-    lines: list[str] = []
-    for line in process.stdout:
-        lines.append(line.rstrip("\n"))
-        if line.startswith(LAST_LINE):
-            return StoreProcess(process=process, url=lines[0].split()[3], lines=lines)
-    raise AssertionError(f"agl proxy did not start: {lines} {process.communicate()}")
-
-
-def agl_proxy(
-    *arguments: str, folder: Path, environment: Mapping[str, str] | None = None, timeout: float = 60.0
-) -> tuple[int, str, str]:
-    """Run ``agl proxy`` to its end; return exit code, standard output and standard error."""
-    done = subprocess.run(
-        [*AGL, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=timeout,
-        env={**os.environ, **(environment or {})},
-    )
-    return done.returncode, done.stdout, done.stderr
+served_proxy = partial(served, agl=AGL, last_line=LAST_LINE)
+"""Serves a proxy until the block ends."""
+agl_proxy = partial(agl_store, agl=AGL)
+"""Runs ``agl proxy`` to its end; returns exit code, standard output and standard error."""
 
 
 @contextmanager

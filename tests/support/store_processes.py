@@ -31,10 +31,17 @@ class StoreProcess:
 
 @contextmanager
 def served(
-    *arguments: str, folder: Path, environment: Mapping[str, str] | None = None
+    *arguments: str,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    agl: Sequence[str] = AGL,
+    last_line: str = LAST_LINE,
 ) -> Generator[StoreProcess]:
-    """Serve a store until the block ends; the process is killed if it still runs then."""
-    command = [*AGL, *arguments] if "--port" in arguments else [*AGL, "--port", "0", *arguments]
+    """Serve until the block ends; ``agl`` is the command, ``last_line`` begins the last line that it says at its start.
+
+    The process is killed if it still runs at the end of the block.
+    """
+    command = [*agl, *([] if "--port" in arguments else ["--port", "0"]), *arguments]
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -44,27 +51,31 @@ def served(
         env={**os.environ, **(environment or {})},
     ) as process:
         try:
-            yield _started(process)
+            yield _started(process, last_line)
         finally:
             process.kill()
 
 
-def _started(process: subprocess.Popen[str]) -> StoreProcess:
+def _started(process: subprocess.Popen[str], last_line: str) -> StoreProcess:
     assert process.stdout is not None
     lines: list[str] = []
     for line in process.stdout:
         lines.append(line.rstrip("\n"))
-        if line.startswith(LAST_LINE):
+        if line.startswith(last_line):
             return StoreProcess(process=process, url=lines[0].split()[3], lines=lines)
-    raise AssertionError(f"agl store did not start: {lines} {process.communicate()}")
+    raise AssertionError(f"{process.args} did not start: {lines} {process.communicate()}")
 
 
 def agl_store(
-    *arguments: str, folder: Path, environment: Mapping[str, str] | None = None, timeout: float = 60.0
+    *arguments: str,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 60.0,
+    agl: Sequence[str] = AGL,
 ) -> tuple[int, str, str]:
-    """Run ``agl store`` to its end; return exit code, standard output and standard error."""
+    """Run a command, ``agl store``, to its end; return exit code, standard output and standard error."""
     done = subprocess.run(
-        [*AGL, *arguments],
+        [*agl, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
