@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from agl.agents.base import Agent
-from agl.errors import ConfigError
+from agl.runners.base import check_runner_settings
 from agl.runners.grading import Grader
 from agl.runners.runner import LitAgentRunner, RunnerStats
 from agl.store.base import LightningStore
@@ -33,16 +34,16 @@ class InlineRunners:
         drain_seconds: float = 10.0,
         follow_libraries: bool = True,  # noqa: FBT001, FBT002 - a setting, given by name
     ) -> None:
-        if max_concurrency < 1:
-            raise ConfigError(f"runner.max_concurrency={max_concurrency} must be at least 1")
-        if not heartbeat_seconds > 0:
-            raise ConfigError(f"runner.heartbeat_seconds={heartbeat_seconds} must be above 0")
-        if not drain_seconds >= 0:
-            raise ConfigError(f"runner.drain_seconds={drain_seconds} must not be negative")
+        check_runner_settings(max_concurrency, heartbeat_seconds, drain_seconds)
         self.max_concurrency = max_concurrency
         self.heartbeat_seconds = heartbeat_seconds
         self.drain_seconds = drain_seconds
         self.follow_libraries = follow_libraries
+
+    @property
+    def needs_store_url(self) -> bool:
+        """False: the runner calls the store itself."""
+        return False
 
     @asynccontextmanager
     async def running(
@@ -52,12 +53,17 @@ class InlineRunners:
         *,
         run_id: str | None = None,
         grader: Callable[..., object] | Grader | None = None,
+        hooks: Sequence[Any] = (),
+        store_url: str | None = None,
+        store_token: str | None = None,
+        note: Callable[[str], None] = log.info,
     ) -> AsyncGenerator[LitAgentRunner]:
         """Run a runner until the block ends; then it finishes what is in hand, for ``drain_seconds`` at most.
 
         When the runner itself fails, the block is cancelled and the runner's error raised here. When the block fails,
         the attempts in hand are stopped at once and their rollouts handed back.
         """
+        del hooks, store_url, store_token, note
         runner = LitAgentRunner(
             store,
             agent,
