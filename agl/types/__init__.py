@@ -1,6 +1,7 @@
 """What flows through the pipeline: rollouts, attempts, spans, resources, workers, runs, queries, samples, weights."""
 
 from agl.types.policy import Lora, Policy
+from agl.types.prompt import PromptTemplate
 from agl.types.query import (
     AttemptQuery,
     MetricQuery,
@@ -12,7 +13,7 @@ from agl.types.query import (
     WorkerQuery,
 )
 from agl.types.record import Json, Record
-from agl.types.resource import LLM, ModelEndpoint, NamedResources, PromptTemplate, ProxyLLM, Resource, Weights
+from agl.types.resource import LLM, ModelEndpoint, NamedResources, ProxyLLM, Resource, Weights
 from agl.types.rollout import (
     Attempt,
     AttemptedRollout,

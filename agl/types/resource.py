@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from pydantic import Discriminator, Field, Tag
 
+from agl.types.prompt import PromptTemplate
 from agl.types.record import Json, Record
 from agl.types.rollout import Mode
 from agl.types.tokens import is_scoped, scoped_token
@@ -95,18 +96,6 @@ class ModelEndpoint(Record):
     """Whether to ask for logprobs that the client did not ask for; None: ask until the server refuses it."""
     withdrawn: bool = False
     """Takes no calls. A version with nothing but withdrawn endpoints leaves the proxy with its settings alone."""
-
-
-class PromptTemplate(Record):
-    """A prompt with placeholders."""
-
-    kind: Literal["prompt_template"] = "prompt_template"
-    template: str
-    engine: Literal["f-string"] = "f-string"
-
-    def format(self, **values: object) -> str:
-        """Return the prompt with every ``{name}`` replaced; KeyError for a missing name."""
-        return self.template.format(**values)
 
 
 class Weights(Record):
