@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from agl.agents.function import rollout
     from agl.algorithms.base import Algorithm
     from agl.proxy import LLMProxy
+    from agl.runners.hooks import Hook
     from agl.runners.runner import LitAgentRunner
     from agl.store.base import LightningStore
     from agl.store.client import LightningStoreClient
@@ -66,6 +67,7 @@ _HOMES = {
     "Span": "agl.types",
     "Algorithm": "agl.algorithms.base",
     "InMemoryLightningStore": "agl.store.sqlite",
+    "Hook": "agl.runners.hooks",
     "LLMProxy": "agl.proxy",
     "LightningStore": "agl.store.base",
     "LightningStoreClient": "agl.store.client",
@@ -87,6 +89,7 @@ __all__ = [
     "LLM",
     "Algorithm",
     "Attempt",
+    "Hook",
     "InMemoryLightningStore",
     "LLMProxy",
     "LightningStore",

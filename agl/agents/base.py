@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -18,11 +19,14 @@ class Assignment:
         rollout: the request; its ``task`` is the input.
         attempt: this execution of it.
         resources: what the agent is given by name; a ``ProxyLLM`` stands here as the attempt's own ``LLM``.
+        environment: what a program outside of this process is told by its environment: the attempt's ids, and where
+            the store is and the attempt's own token for it where the store can be reached. Holds a secret.
     """
 
     rollout: Rollout
     attempt: Attempt
     resources: Mapping[str, Resource] = field(default_factory=dict[str, Resource])
+    environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
 @runtime_checkable
@@ -41,6 +45,25 @@ class Agent(Protocol):
             A reward (a number, or numbers by dimension), or None for the last emitted one or none at all.
         """
         ...
+
+
+@runtime_checkable
+class LongLived(Protocol):
+    """An agent that needs something set up before its first attempt and taken down after its last."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Return what a runner enters once, around all its attempts."""
+        ...
+
+
+@asynccontextmanager
+async def opened(agent: Agent) -> AsyncGenerator[Agent]:
+    """Give the agent ready for work, set up if it is one that needs it; leaving the block takes it down."""
+    if not isinstance(agent, LongLived):
+        yield agent
+        return
+    async with agent.running():
+        yield agent
 
 
 class MissingResourceError(AgentError):

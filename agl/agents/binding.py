@@ -50,6 +50,15 @@ class BoundFunction:
         """Whether the function has that parameter."""
         return name in self._parameters
 
+    @property
+    def required(self) -> list[str]:
+        """The parameters that have neither a default nor a setting."""
+        return [
+            name
+            for name, item in self._parameters.items()
+            if item.default is inspect.Parameter.empty and name not in self._settings
+        ]
+
     def arguments(self, given: Mapping[str, object], resources: Mapping[str, Resource]) -> dict[str, object]:
         """Return the arguments of one call.
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from opentelemetry.trace import Span as OtelSpan
 from opentelemetry.trace import StatusCode
@@ -17,6 +17,8 @@ from opentelemetry.trace import StatusCode
 from agl.agents.base import Agent, Assignment, MissingResourceError
 from agl.errors import AgentError
 from agl.runners.grading import Grader
+from agl.runners.hooks import HookCalls
+from agl.runners.outcome import STOPPED, Outcome
 from agl.runners.resources import ResourceShelf
 from agl.store.base import SpanLog
 from agl.tracing.context import AttemptContext
@@ -24,39 +26,43 @@ from agl.tracing.emit import record_reward
 from agl.tracing.plain import clean_text
 from agl.tracing.reward import Reward, reward_from_value
 from agl.tracing.tracer import Tracer
-from agl.types import AttemptedRollout, AttemptStatus, ErrorInfo, Span, SpanQuery
+from agl.types import AttemptedRollout, ErrorInfo, Span, SpanQuery
 from agl.types.attributes import AGENT, ERROR_TYPE
+from agl.types.tokens import is_scoped, scoped_token
 
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 2.0
 """How long a cancelled agent may take to clean up before it is left behind."""
+HOOK_SECONDS = 30.0
+"""How long the hooks at an attempt's end may take; they hold its place in the runner."""
 MAX_MESSAGE, MAX_TRACEBACK = 2_000, 50_000
 """Characters kept of an error; of a traceback its end, where the cause is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How an attempt ended, as it is reported."""
-
-    status: AttemptStatus
-    reward: float | None = None
-    dimensions: dict[str, float] = field(default_factory=dict[str, float])
-    error: ErrorInfo | None = None
-
-
-STOPPED = Outcome(status="cancelled", error=ErrorInfo(cause="cancelled", message="stopped by its runner"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Workplace:
-    """What every attempt of a runner works with."""
+    """What every attempt of a runner works with.
+
+    Args:
+        agent: what is run.
+        store: takes and gives the attempts' spans.
+        resources: what the agents are given.
+        tracer: records the attempts.
+        grader: gives the reward where the agent does not.
+        hooks: are called around each attempt.
+        store_url: where programs outside of this process reach the store; None where they cannot.
+        store_token: the store's own token, of which the tokens of attempts are made; no agent ever gets it.
+    """
 
     agent: Agent
     store: SpanLog
     resources: ResourceShelf
     tracer: Tracer
     grader: Grader | None = None
+    hooks: HookCalls = field(default_factory=HookCalls)
+    store_url: str | None = None
+    store_token: str | None = field(default=None, repr=False)
 
 
 async def execute_attempt(claim: AttemptedRollout, workplace: Workplace) -> Outcome:
@@ -74,8 +80,9 @@ async def execute_attempt(claim: AttemptedRollout, workplace: Workplace) -> Outc
         try:
             await asyncio.wait((running,), timeout=limit)
         except asyncio.CancelledError:
-            _mark(root, STOPPED)
             await _stop(running)
+            await _end("on_trace_end", claim, workplace, STOPPED, root)
+            _mark(root, STOPPED)
             raise
         if running.done():
             outcome = _outcome_of(running, agent.name)
@@ -83,15 +90,28 @@ async def execute_attempt(claim: AttemptedRollout, workplace: Workplace) -> Outc
             await _stop(running)
             message = f"{agent.name} did not finish within timeout_seconds={limit:g}"
             outcome = Outcome(status="timeout", error=ErrorInfo(cause="timeout", message=message))
+        num_rewards = len(context.rewards)
+        await _end("on_trace_end", claim, workplace, outcome, root)
+        if outcome.status == "succeeded" and len(context.rewards) > num_rewards:
+            last = context.rewards[-1]
+            outcome = replace(outcome, reward=last.value, dimensions=last.dimensions)
         _mark(root, outcome)
+    await _end("on_rollout_end", claim, workplace, outcome, None)
     return outcome
 
 
 async def _run(claim: AttemptedRollout, workplace: Workplace, context: AttemptContext) -> Outcome:
     """The error boundary around the user's code."""
     try:
+        await workplace.hooks.start("on_rollout_start", workplace.agent, claim)
         resources = await workplace.resources.resources_for(claim)
-        assignment = Assignment(rollout=claim.rollout, attempt=claim.attempt, resources=resources)
+        assignment = Assignment(
+            rollout=claim.rollout,
+            attempt=claim.attempt,
+            resources=resources,
+            environment=environment_of(claim, workplace),
+        )
+        await workplace.hooks.start("on_trace_start", workplace.agent, claim)
         result = await workplace.agent.run(assignment)
         name = workplace.agent.name
         if workplace.grader is not None:
@@ -105,6 +125,21 @@ async def _run(claim: AttemptedRollout, workplace: Workplace, context: AttemptCo
     if reward is None:
         return Outcome(status="succeeded")
     return Outcome(status="succeeded", reward=reward.value, dimensions=reward.dimensions)
+
+
+def environment_of(claim: AttemptedRollout, workplace: Workplace) -> dict[str, str]:
+    """Return what a program outside of this process needs to work on this attempt."""
+    rollout_id, attempt_id = claim.rollout.rollout_id, claim.attempt.attempt_id
+    environment = {"AGL_ROLLOUT_ID": rollout_id, "AGL_ATTEMPT_ID": attempt_id, "AGL_MODE": claim.rollout.mode}
+    if claim.rollout.run_id is not None:
+        environment["AGL_RUN_ID"] = claim.rollout.run_id
+    if workplace.store_url is not None:
+        environment["AGL_STORE_URL"] = workplace.store_url
+        token = workplace.store_token
+        if token is not None:
+            scoped = token if is_scoped(token) else scoped_token(token, rollout_id, attempt_id)
+            environment["AGL_STORE_TOKEN"] = scoped
+    return environment
 
 
 def error_info(error: BaseException) -> ErrorInfo:
@@ -164,6 +199,31 @@ def _mark(root: OtelSpan, outcome: Outcome) -> None:
             "exception.stacktrace": outcome.error.traceback,
         }
         root.add_event("exception", details)
+
+
+async def _end(
+    moment: str, claim: AttemptedRollout, workplace: Workplace, outcome: Outcome, root: OtelSpan | None
+) -> None:
+    """Call the hooks that come at an end; what they raise changes nothing, and is recorded."""
+    limit = STOP_SECONDS if outcome is STOPPED else HOOK_SECONDS
+    ending = asyncio.create_task(
+        workplace.hooks.end(moment, workplace.agent, claim, outcome, lambda: _spans(claim, workplace)),
+        name=f"agl {moment} {claim.attempt.attempt_id}",
+    )
+    try:
+        await asyncio.wait((ending,), timeout=limit)
+    finally:
+        if not ending.done():
+            ending.cancel()
+    if not ending.done():
+        log.error(
+            "%s of rollout %s did not end within %g s: it is stopped", moment, claim.rollout.rollout_id, limit
+        )
+        return
+    for name, error in ending.result():
+        log.error("the hook %s failed on rollout %s", name, claim.rollout.rollout_id, exc_info=error)
+        if root is not None:
+            root.record_exception(error, {"agl.hook": name})
 
 
 async def _spans(claim: AttemptedRollout, workplace: Workplace) -> Sequence[Span]:

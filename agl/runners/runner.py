@@ -11,16 +11,18 @@ import os
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 
-from agl.agents.base import Agent
+from agl.agents.base import Agent, opened
 from agl.agents.function import as_agent
 from agl.errors import ConfigError, ConflictError, NotFoundError, StoreError, StoreUnavailableError
-from agl.runners.attempt import MAX_MESSAGE, Outcome, Workplace, execute_attempt
+from agl.runners.attempt import MAX_MESSAGE, Workplace, execute_attempt
 from agl.runners.grading import Grader
+from agl.runners.hooks import Hook, HookCalls
+from agl.runners.outcome import Outcome
 from agl.runners.resources import ResourceShelf
 from agl.runners.retry import delays, when_available
 from agl.store.base import LightningStore
@@ -91,6 +93,9 @@ class LitAgentRunner:
             ``unresponsive_seconds`` asks for it.
         run_id: only rollouts of this run.
         grader: turns what the agent returned into the reward.
+        hooks: are called around each attempt.
+        store_url: where programs that agents start reach the store; None where they cannot.
+        store_token: the store's own token, of which each attempt gets one of its own.
         follow_libraries: record spans of libraries instrumented with OpenTelemetry, too (see ``Tracer``).
     """
 
@@ -104,6 +109,9 @@ class LitAgentRunner:
         heartbeat_seconds: float = 5.0,
         run_id: str | None = None,
         grader: Callable[..., object] | Grader | None = None,
+        hooks: Iterable[Hook | type[Hook] | str] = (),
+        store_url: str | None = None,
+        store_token: str | None = None,
         follow_libraries: bool = True,
     ) -> None:
         if max_concurrency < 1:
@@ -117,6 +125,8 @@ class LitAgentRunner:
         self._store = store
         self._agent = as_agent(agent)
         self._grader = grader if grader is None or isinstance(grader, Grader) else Grader(grader)
+        self._hooks = HookCalls(hooks)
+        self._store_url, self._store_token = store_url, store_token
         self._max_concurrency = max_concurrency
         self._interval = heartbeat_seconds
         self._sooner = asyncio.Event()
@@ -140,9 +150,12 @@ class LitAgentRunner:
             resources=ResourceShelf(self._store),
             tracer=tracer,
             grader=self._grader,
+            hooks=self._hooks,
+            store_url=self._store_url,
+            store_token=self._store_token,
         )
         try:
-            async with tracer, asyncio.TaskGroup() as group:
+            async with opened(self._agent), tracer, asyncio.TaskGroup() as group:
                 stopping = group.create_task(_wait(stop), name="agl-runner-stop")
                 await self._register()
                 heart = group.create_task(self._beat(), name="agl-runner-heartbeat")
