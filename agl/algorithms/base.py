@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -14,7 +14,7 @@ from agl.evaluation.evaluate import Evaluation
 from agl.learners.base import Learner
 from agl.metrics.logger import MetricLogger
 from agl.store.base import LightningStore
-from agl.types import Json
+from agl.types import Json, Resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,7 @@ class RunContext:
         resume: go on from the newest checkpoint in ``run_dir``.
         learner: None when the policy is not trained.
         policy: the policy as agents reach it.
+        resources: what agents get beside the model at the start, such as prompt templates.
     """
 
     run_id: str
@@ -41,6 +42,7 @@ class RunContext:
     policy: ServedPolicy
     learner: Learner | None
     metrics: MetricLogger
+    resources: Mapping[str, Resource] = field(default_factory=dict[str, Resource])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

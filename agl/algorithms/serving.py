@@ -7,7 +7,7 @@ from typing import Any
 
 from agl.inference.base import Engine
 from agl.store.base import LightningStore
-from agl.types import PolicyWeights, ProxyLLM
+from agl.types import LLM, PolicyWeights, ProxyLLM, Resource
 
 
 class ServedPolicy:
@@ -22,6 +22,7 @@ class ServedPolicy:
             gone.
         resource_name: the name under which agents get the model.
         api_key: what agents send to the proxy.
+        resources: what agents get beside the model, such as prompt templates.
     """
 
     def __init__(
@@ -34,9 +35,11 @@ class ServedPolicy:
         new_id: Callable[[], str],
         resource_name: str = "llm",
         api_key: str = "none",
+        resources: Mapping[str, Resource] | None = None,
     ) -> None:
         self._engine, self._store, self._proxy_url, self._run_id = engine, store, proxy_url, run_id
         self._session, self._name, self._api_key = new_id(), resource_name, api_key
+        self._resources = dict(resources or {})
 
     @property
     def policy_version(self) -> int:
@@ -52,22 +55,44 @@ class ServedPolicy:
         """Serve these weights."""
         await self._engine.load_weights(weights)
 
-    async def resources_id(self, purpose: str, sampling: Mapping[str, Any]) -> str:
+    async def resources_id(
+        self, purpose: str, sampling: Mapping[str, Any], *, resources: Mapping[str, Resource] | None = None
+    ) -> str:
         """Publish the served version with these forced sampling parameters; return the id of the resources.
 
-        ``purpose`` tells apart versions of the same weights with other parameters (``train``, ``val-greedy``).
+        Args:
+            purpose: tells apart versions of the same weights with other parameters (``train``, ``val-greedy``).
+            sampling: request parameters of every call.
+            resources: stand in for those of the same name that agents get otherwise, such as another prompt.
         """
         version = self._engine.policy_version
-        llm = ProxyLLM(
-            base_url=self._proxy_url,
-            model=self._engine.model,
-            api_key=self._api_key,
-            sampling=dict(sampling),
-            policy_version=version,
-        )
+        others = {**self._resources, **(resources or {})}
         named = await self._store.add_resources(
-            {self._name: llm},
+            {**others, self._name: self._llm(sampling)},
             run_id=self._run_id,
             resources_id=f"{self._run_id}-{purpose}-v{version}-{self._session}",
         )
         return named.resources_id
+
+    def llm_of_attempt(
+        self, rollout_id: str, attempt_id: str, *, model: str | None = None, sampling: Mapping[str, Any]
+    ) -> LLM:
+        """Return the address at which an attempt of the algorithm's own reaches a model behind the proxy.
+
+        Args:
+            rollout_id: of the attempt.
+            attempt_id: of the attempt.
+            model: any that the proxy's endpoints have; None is the policy.
+            sampling: request parameters that the caller sends itself.
+        """
+        llm = self._llm(sampling).for_attempt(rollout_id, attempt_id)
+        return llm if model is None else llm.model_copy(update={"model": model})
+
+    def _llm(self, sampling: Mapping[str, Any]) -> ProxyLLM:
+        return ProxyLLM(
+            base_url=self._proxy_url,
+            model=self._engine.model,
+            api_key=self._api_key,
+            sampling=dict(sampling),
+            policy_version=self._engine.policy_version,
+        )
