@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -46,7 +47,8 @@ class RolloutQueue(ABC):
     async def enqueue_many_rollouts(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         """Append to the queue, all or none. A known ``rollout_id`` answers the rollout that it named first.
 
-        ``run_id`` is a label: the run need not be in the book. A retried rollout joins the end of its priority.
+        ``run_id`` is a label: the run need not be in the book. A retried rollout joins the end of its priority, after
+        the pause that its config asks for (``retry_at``). The store's clock alone decides when.
 
         Raises:
             NotFoundError: a request names unknown resources.
@@ -110,7 +112,7 @@ class RolloutQueue(ABC):
 
     @abstractmethod
     async def start_attempt(self, rollout_id: str, *, worker_id: str | None = None) -> AttemptedRollout:
-        """Open a new attempt of a rollout that waits in the queue (pending, requeuing).
+        """Open a new attempt of a rollout that waits in the queue (pending, requeuing), or pauses before its retry.
 
         Raises:
             ConflictError: the rollout is terminal or an attempt is under way.
@@ -181,9 +183,15 @@ class RolloutQueue(ABC):
 
     @abstractmethod
     async def wait_for_rollouts(
-        self, rollout_ids: Sequence[str], *, timeout_seconds: float | None = None
+        self,
+        rollout_ids: Sequence[str],
+        *,
+        timeout_seconds: float | None = None,
+        at_least: int | None = None,
     ) -> list[Rollout]:
-        """Wait until all are terminal or time is up; return those that are terminal, in the order asked for."""
+        """Wait until all (or ``at_least`` so many) are terminal or time is up; return those that are terminal, in the
+        order asked for.
+        """
 
 
 class SpanLog(ABC):
@@ -345,7 +353,9 @@ class LightningStore(RolloutQueue, SpanLog, ResourceBook, WorkerRegistry, RunBoo
 
     @abstractmethod
     async def statistics(self, *, run_id: str | None = None) -> dict[str, Any]:
-        """Return counts: ``rollouts`` and ``attempts`` by status, ``spans``, ``resources``, ``workers``, ``runs``."""
+        """Return counts: ``rollouts`` and ``attempts`` by status, ``spans``, ``resources``, ``workers``, ``runs``; of
+        the rollouts that are requeuing, ``pausing`` are not to be claimed yet.
+        """
 
     @abstractmethod
     async def health(self) -> dict[str, Any]:
@@ -371,6 +381,29 @@ class LightningStore(RolloutQueue, SpanLog, ResourceBook, WorkerRegistry, RunBoo
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreAddress:
+    """Where other processes reach a store over HTTP.
+
+    Args:
+        url: of the server.
+        token: what it asks for; None where it asks for nothing.
+    """
+
+    url: str
+    token: str | None = field(default=None, repr=False)
+
+
+@runtime_checkable
+class Addressable(Protocol):
+    """A store that is served already."""
+
+    @property
+    def address(self) -> StoreAddress:
+        """Where other processes reach it, too."""
+        ...
 
 
 @runtime_checkable

@@ -176,7 +176,7 @@ class Time:
 def client_of(
     server: ScriptedStore, *, time: Time | None = None, url: str = URL, **settings: Any
 ) -> HttpStore:
-    """A client of the scripted store, with full jitter at its upper end and ids that count."""
+    """A client of the scripted store, with a minute's patience, full jitter at its upper end and ids that count."""
     time = time or Time()
     counts: dict[str, int] = {}
 
@@ -185,5 +185,11 @@ def client_of(
         return f"{prefix}-{counts[prefix]}"
 
     return HttpStore(
-        url, dial=server.dial, clock=time.clock, sleep=time.sleep, rng=lambda: 1.0, new_id=new_id, **settings
+        url,
+        dial=server.dial,
+        clock=time.clock,
+        sleep=time.sleep,
+        rng=lambda: 1.0,
+        new_id=new_id,
+        **{"retry_seconds": 60.0, **settings},
     )

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from agl.errors import AccessDeniedError, StoreError, StoreUnavailableError
+from agl.errors import AccessDeniedError, StoreChangedError, StoreError, StoreUnavailableError
 from agl.http.address import Dial
 from agl.http.connections import Connections, LostError, NotHttpError, NotSentError
 from agl.http.parsing import Answer, parser_maker
@@ -45,6 +45,8 @@ class Patience:
     """An idempotent call is tried again for so long while the store is out of reach."""
     answer_seconds: float
     """A request without an answer for so long is lost."""
+    open_seconds: float
+    """The same as ``retry_seconds`` for opening: a store that never answered may not be there at all."""
 
 
 class _FailureError(Exception):
@@ -153,7 +155,8 @@ class Caller:
 
         Raises:
             StoreError: the store's refusal, of the class that it has there.
-            StoreUnavailableError: no answer in time, or another store answers.
+            StoreUnavailableError: no answer in time.
+            StoreChangedError: another store answers than the one that was opened.
         """
         lane = lane or await self.lane()
         lane.busy += 1
@@ -188,9 +191,15 @@ class Caller:
         return answer.body if answer.status < 300 else await self._refuse(lane, answer)
 
     async def _answer(
-        self, lane: Lane, request: bytes, *, repeatable: bool = True, after: _FailureError | None = None
+        self,
+        lane: Lane,
+        request: bytes,
+        *,
+        repeatable: bool = True,
+        after: _FailureError | None = None,
+        patience_seconds: float | None = None,
     ) -> Answer:
-        """Send until there is an answer that another try would not change."""
+        """Send until there is an answer that another try would not change, for ``retry_seconds`` unless told otherwise."""
         outage: Outage | None = None
         failure, seconds = after, self._patience.answer_seconds
         while True:
@@ -203,9 +212,9 @@ class Caller:
                 raise StoreUnavailableError(
                     f"{self.url} may or may not have done this, and doing it again is not the same: {failure}"
                 ) from failure.__cause__
-            outage = outage or Outage(
-                self._patience.retry_seconds, clock=self.means.clock, rng=self.means.rng
-            )
+            if outage is None:
+                limit = self._patience.retry_seconds if patience_seconds is None else patience_seconds
+                outage = Outage(limit, clock=self.means.clock, rng=self.means.rng)
             await self._pause(lane, outage, failure)
             failure, seconds = None, min(self._patience.answer_seconds, max(outage.left(), 1.0))
 
@@ -245,9 +254,11 @@ class Caller:
             return
         if pause is not None and not self._away and not lane.closing:
             self._away = True
-            seconds = self._patience.retry_seconds
             log.warning(
-                "the store %s is out of reach (%s); trying again for up to %g s", self.url, failure, seconds
+                "waiting for the store %s, which is out of reach (%s): trying again for up to %g s",
+                self.url,
+                failure,
+                outage.seconds,
             )
         if pause is None or not await lane.pause(pause):
             raise StoreUnavailableError(
@@ -271,12 +282,20 @@ class Caller:
             raise self._changed(found)
         self._identity = found
         self._heads.name_the_store(found)
-        answer = await self._answer(lane, self._heads.request("GET", "/v1/workers?limit=1"))
+        answer = await self._answer(
+            lane,
+            self._heads.request("GET", "/v1/workers?limit=1"),
+            patience_seconds=self._patience.open_seconds,
+        )
         if answer.status == 401:
             raise AccessDeniedError(f"{self.url} {self._heads.what_is_wrong_with_the_token()}")
 
     async def _found_identity(self, lane: Lane) -> str:
-        answer = await self._answer(lane, self._heads.request("GET", "/v1/health", named=False))
+        answer = await self._answer(
+            lane,
+            self._heads.request("GET", "/v1/health", named=False),
+            patience_seconds=self._patience.open_seconds,
+        )
         found = identity_in(answer)
         if found is None:
             raise StoreError(
@@ -284,8 +303,8 @@ class Caller:
             )
         return found
 
-    def _changed(self, found: str) -> StoreUnavailableError:
-        return StoreUnavailableError(
+    def _changed(self, found: str) -> StoreChangedError:
+        return StoreChangedError(
             f"{self.url} is another store now: {found}, while this client was opened on {self._identity}"
         )
 

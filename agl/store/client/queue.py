@@ -51,6 +51,8 @@ from agl.types import (
 
 UNDO_SECONDS = 5.0
 """How long a dequeue that nobody waits for any more is taken back in the background."""
+OTHERS_SECONDS = 1.0
+"""How often a wait for some of more than ``wire.MAX_BATCH`` rollouts looks at those beyond."""
 MANY_IDS = 50
 """A query by more ids travels in a body, not in the URL."""
 
@@ -242,22 +244,35 @@ class ClientQueue(RolloutQueue):
         return decoded(ATTEMPT, await self._caller.call("GET", path))
 
     async def wait_for_rollouts(
-        self, rollout_ids: Sequence[str], *, timeout_seconds: float | None = None
+        self,
+        rollout_ids: Sequence[str],
+        *,
+        timeout_seconds: float | None = None,
+        at_least: int | None = None,
     ) -> list[Rollout]:
-        """Wait until all are terminal or time is up; each poll asks only for those that were not."""
+        """Wait until all (or so many) are terminal or time is up; each poll asks only for those that were not."""
         lane = await self._caller.lane()
         wait = Wait(lane, timeout_seconds)
         found: dict[str, Rollout] = {}
         with lane.visit():
             missing = list(dict.fromkeys(rollout_ids))
+            enough = len(missing) if at_least is None else min(at_least, len(missing))
             look_again = len(missing) > wire.MAX_BATCH
             if look_again:  # at all of them once, so that an unknown id is found out
                 missing = await self._look(lane, missing, found)
             try:
                 while missing:
-                    await self._ask(lane, missing[: wire.MAX_BATCH], wait.next_poll(), found)
+                    some, seconds = missing[: wire.MAX_BATCH], wait.next_poll()
+                    if at_least is not None and len(missing) > len(some):
+                        seconds = min(
+                            seconds, OTHERS_SECONDS
+                        )  # a poll hears nothing of those it does not name
+                    wanted = None if at_least is None else max(enough - len(found), 0)
+                    await self._ask(lane, some, seconds, found, at_least=wanted)
                     missing = [one for one in missing if one not in found]
-                    if missing and not await wait.goes_on():
+                    if at_least is not None and len(missing) > wire.MAX_BATCH:
+                        missing = await self._look(lane, missing, found)
+                    if len(found) >= enough or not await wait.goes_on():
                         break
                 if missing and look_again:
                     await self._look(lane, missing, found)
@@ -273,11 +288,17 @@ class ClientQueue(RolloutQueue):
         return [one for one in rollout_ids if one not in found]
 
     async def _ask(
-        self, lane: Lane, rollout_ids: list[str], seconds: float, found: dict[str, Rollout]
+        self,
+        lane: Lane,
+        rollout_ids: list[str],
+        seconds: float,
+        found: dict[str, Rollout],
+        *,
+        at_least: int | None = None,
     ) -> None:
         repeat = fields_json("a wait", rollout_ids=rollout_ids)
         if seconds:
-            body = fields_json("a wait", rollout_ids=rollout_ids, timeout_seconds=seconds)
+            body = fields_json("a wait", rollout_ids=rollout_ids, timeout_seconds=seconds, at_least=at_least)
             answer = await self._caller.poll(
                 lane, "/v1/rollouts/wait", body=body, repeat=repeat, seconds=seconds
             )

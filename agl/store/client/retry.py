@@ -21,7 +21,7 @@ class Outage:
     """
 
     def __init__(self, seconds: float, *, clock: Callable[[], float], rng: Callable[[], float]) -> None:
-        self._seconds = seconds
+        self.seconds = seconds
         self._clock = clock
         self._rng = rng
         self._since = clock()
@@ -34,7 +34,7 @@ class Outage:
 
     def left(self) -> float:
         """Return the seconds until the call is given up."""
-        return self._seconds - self.elapsed
+        return self.seconds - self.elapsed
 
     def pause(self, *, at_least: float = 0.0) -> float | None:
         """Count a failure; return how long to pause before the next try, None when there is no time for one.

@@ -11,7 +11,7 @@ from typing import Any
 
 from agl.errors import ConfigError
 from agl.http.address import Dial, dialer
-from agl.store.base import LightningStore
+from agl.store.base import LightningStore, StoreAddress
 from agl.store.client.address import address_from
 from agl.store.client.bodies import OBJECT, decoded, target
 from agl.store.client.caller import Caller, Means, Patience
@@ -34,6 +34,7 @@ class HttpStore(ClientQueue, ClientRecords, LightningStore):
         token: its token, or None.
         retry_seconds: how long an idempotent call is tried again while the store is out of reach.
         answer_seconds: a request without an answer for so long is lost.
+        open_seconds: how long opening waits for a store that does not answer; no longer than ``retry_seconds``.
         dial: connects; None is TCP, with TLS for https.
         clock: seconds, never going back.
         rng: uniform numbers from 0 to 1, for jitter.
@@ -46,8 +47,9 @@ class HttpStore(ClientQueue, ClientRecords, LightningStore):
         url: str,
         *,
         token: str | None = None,
-        retry_seconds: float = 60.0,
+        retry_seconds: float = 3600.0,
         answer_seconds: float = 30.0,
+        open_seconds: float = 60.0,
         dial: Dial | None = None,
         clock: Callable[[], float] = time.monotonic,
         rng: Callable[[], float] = random.random,
@@ -59,11 +61,18 @@ class HttpStore(ClientQueue, ClientRecords, LightningStore):
             raise ConfigError(f"store.retry_seconds={retry_seconds}: 0 or more")
         if not answer_seconds > 0:
             raise ConfigError(f"store.answer_seconds={answer_seconds}: more than 0")
+        if not open_seconds >= 0:
+            raise ConfigError(f"store.open_seconds={open_seconds}: 0 or more")
+        self._address = StoreAddress(url=address.url, token=token)
         self._new_id = new_id
         self._caller = Caller(
             address.url,
             heads=Heads(address, token=token),
-            patience=Patience(retry_seconds=retry_seconds, answer_seconds=answer_seconds),
+            patience=Patience(
+                retry_seconds=retry_seconds,
+                answer_seconds=answer_seconds,
+                open_seconds=min(open_seconds, retry_seconds),
+            ),
             means=Means(dial=dial or dialer(address), clock=clock, rng=rng, sleep=sleep),
             post_spans=self._post_spans,
         )
@@ -75,6 +84,11 @@ class HttpStore(ClientQueue, ClientRecords, LightningStore):
     def location(self) -> str:
         """The URL."""
         return self._caller.url
+
+    @property
+    def address(self) -> StoreAddress:
+        """The URL and the token."""
+        return self._address
 
     async def statistics(self, *, run_id: str | None = None) -> dict[str, Any]:
         """Return counts, of one run or of all."""
@@ -111,8 +125,9 @@ class LightningStoreClient(HttpStore):
     Args:
         url: where it answers, e.g. http://127.0.0.1:4747.
         token: its token; None where it asks for none.
-        retry_seconds: how long an idempotent call is tried again while the store is out of reach.
+        retry_seconds: how long an idempotent call is tried again while the store is out of reach, once it was reached.
         answer_seconds: a request without an answer for so long is lost, and tried again where that is safe.
+        open_seconds: how long opening waits for a store that does not answer; no longer than ``retry_seconds``.
     """
 
     def __init__(
@@ -120,7 +135,14 @@ class LightningStoreClient(HttpStore):
         url: str,
         *,
         token: str | None = None,
-        retry_seconds: float = 60.0,
+        retry_seconds: float = 3600.0,
         answer_seconds: float = 30.0,
+        open_seconds: float = 60.0,
     ) -> None:
-        super().__init__(url, token=token, retry_seconds=retry_seconds, answer_seconds=answer_seconds)
+        super().__init__(
+            url,
+            token=token,
+            retry_seconds=retry_seconds,
+            answer_seconds=answer_seconds,
+            open_seconds=open_seconds,
+        )

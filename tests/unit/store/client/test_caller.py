@@ -84,6 +84,24 @@ async def test_a_store_that_is_not_there_is_waited_for_then_told(server: Scripte
     assert time.naps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])  # 5 s more would be too late
 
 
+async def test_a_store_that_never_answered_is_waited_for_a_minute_one_that_did_for_an_hour(
+    server: ScriptedStore, time: Time
+) -> None:
+    server.down = True
+    client = client_of(server, time=time, retry_seconds=3600.0)
+    with pytest.raises(StoreUnavailableError, match="nobody listens"):
+        await client.open()
+    assert time.now <= 60
+    server.down = False
+    async with client:
+        server.down = True
+        server.break_all()
+        before = time.now
+        with pytest.raises(StoreUnavailableError, match="nobody listens"):
+            await client.get_rollout_by_id("r")
+    assert 3590 < time.now - before <= 3600
+
+
 async def test_opening_again_holds_on_to_the_identity(server: ScriptedStore) -> None:
     client = client_of(server)
     async with client:

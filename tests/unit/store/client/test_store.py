@@ -27,6 +27,7 @@ def test_it_shows_its_url_and_never_its_token() -> None:
         ({"url": URL, "token": ""}, "store.token"),
         ({"url": URL, "retry_seconds": -1.0}, "store.retry_seconds"),
         ({"url": URL, "retry_seconds": float("nan")}, "store.retry_seconds"),
+        ({"url": URL, "open_seconds": -1.0}, "store.open_seconds"),
         ({"url": URL, "answer_seconds": 0.0}, "store.answer_seconds"),
     ],
 )
