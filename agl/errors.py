@@ -8,6 +8,7 @@
     + ConflictError           someone else moved it first; re-read       (HTTP 409)
     + InvalidRequestError     the value can never be accepted            (HTTP 422)
     + StoreUnavailableError   retry later; the client already tried      (HTTP 503)
+      - StoreChangedError     another store answers there now; start anew on it
     + AccessDeniedError       another token, or a store that may be written  (HTTP 401, 403)
   x AgentError                the user's agent raised: recorded on the attempt, never fatal
   x InferenceError            the engine or an upstream refused or failed a call; carries the HTTP status
@@ -62,6 +63,10 @@ class InvalidRequestError(StoreError, ValueError):
 
 class StoreUnavailableError(StoreError, ConnectionError):
     """The store did not answer after the client's own retries, or is closed."""
+
+
+class StoreChangedError(StoreUnavailableError):
+    """Another store answers under the URL than the one this process works with: waiting does not help."""
 
 
 class AccessDeniedError(StoreError, PermissionError):

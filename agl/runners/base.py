@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from agl.agents.base import Agent
 from agl.errors import ConfigError
 from agl.runners.grading import Grader
+from agl.runners.hooks import Hook
 from agl.store.base import LightningStore
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class Runners(Protocol):
         *,
         run_id: str | None = None,
         grader: Callable[..., object] | Grader | None = None,
-        hooks: Sequence[Any] = (),
+        hooks: Sequence[Hook | type[Hook] | str] = (),
         store_url: str | None = None,
         store_token: str | None = None,
         note: Callable[[str], None] = log.info,

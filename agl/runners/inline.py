@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 from agl.agents.base import Agent
 from agl.runners.base import check_runner_settings
 from agl.runners.grading import Grader
+from agl.runners.hooks import Hook
 from agl.runners.runner import LitAgentRunner, RunnerStats
 from agl.store.base import LightningStore
 
@@ -53,7 +53,7 @@ class InlineRunners:
         *,
         run_id: str | None = None,
         grader: Callable[..., object] | Grader | None = None,
-        hooks: Sequence[Any] = (),
+        hooks: Sequence[Hook | type[Hook] | str] = (),
         store_url: str | None = None,
         store_token: str | None = None,
         note: Callable[[str], None] = log.info,
@@ -63,7 +63,7 @@ class InlineRunners:
         When the runner itself fails, the block is cancelled and the runner's error raised here. When the block fails,
         the attempts in hand are stopped at once and their rollouts handed back.
         """
-        del hooks, store_url, store_token, note
+        del note
         runner = LitAgentRunner(
             store,
             agent,
@@ -71,6 +71,9 @@ class InlineRunners:
             heartbeat_seconds=self.heartbeat_seconds,
             run_id=run_id,
             grader=grader,
+            hooks=hooks,
+            store_url=store_url,
+            store_token=store_token,
             follow_libraries=self.follow_libraries,
         )
         stop = asyncio.Event()

@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-from agl.errors import StoreUnavailableError
+from agl.errors import StoreChangedError, StoreUnavailableError
 
 T = TypeVar("T")
 
@@ -34,11 +34,16 @@ async def when_available(call: Callable[[], Awaitable[T]], *, what: str) -> T:
     Args:
         call: must be safe to repeat.
         what: what is being done, for the log: "reporting rollout r1".
+
+    Raises:
+        StoreChangedError: another store answers; the one that is waited for may never come back.
     """
     waited = False
     for delay in delays():
         try:
             result = await call()
+        except StoreChangedError:
+            raise
         except StoreUnavailableError as error:
             log.warning("the store is unavailable (%s): %s waits for it", error, what)
             waited = True

@@ -18,7 +18,14 @@ from itertools import count
 
 from agl.agents.base import Agent, opened
 from agl.agents.function import as_agent
-from agl.errors import ConfigError, ConflictError, NotFoundError, StoreError, StoreUnavailableError
+from agl.errors import (
+    ConfigError,
+    ConflictError,
+    NotFoundError,
+    StoreChangedError,
+    StoreError,
+    StoreUnavailableError,
+)
 from agl.runners.attempt import MAX_MESSAGE, Workplace, execute_attempt
 from agl.runners.grading import Grader
 from agl.runners.hooks import Hook, HookCalls
@@ -175,6 +182,7 @@ class LitAgentRunner:
             lambda: self._store.register_worker(self.worker_id, host=socket.gethostname(), pid=os.getpid()),
             what=f"registering the runner {self.worker_id}",
         )
+        await self._heartbeat()
 
     async def _claim_until(
         self, stopping: asyncio.Task[None], group: asyncio.TaskGroup, workplace: Workplace
@@ -196,6 +204,8 @@ class LitAgentRunner:
         for delay in delays():
             try:
                 return await self._ask(request_id, limit, stopping)
+            except StoreChangedError:
+                raise
             except StoreUnavailableError as error:
                 log.warning(
                     "the store is unavailable (%s): the runner %s waits for it", error, self.worker_id
@@ -303,7 +313,7 @@ class LitAgentRunner:
                 while self._stopped:
                     await self._hand_back(self._stopped[-1])
                     self._stopped.pop()
-                await self._heartbeat()
+                await self._heartbeat(ended=True)
         except (TimeoutError, StoreError) as error:
             self.stats.superseded += len(self._stopped)
             log.error(  # noqa: TRY400 - the store's answer says it all
@@ -344,11 +354,15 @@ class LitAgentRunner:
                 )
             await self._heartbeat()
 
-    async def _heartbeat(self) -> None:
+    async def _heartbeat(self, *, ended: bool = False) -> None:
         try:
             gone = await self._store.worker_heartbeat(
-                self.worker_id, attempts=list(self._in_hand), stats=self.stats.as_json()
+                self.worker_id,
+                attempts=list(self._in_hand),
+                stats={**self.stats.as_json(), "run_id": self._run_id, "ended": ended},
             )
+        except StoreChangedError:
+            raise
         except StoreUnavailableError as error:
             log.warning("a heartbeat of the runner %s did not reach the store: %s", self.worker_id, error)
             return

@@ -14,6 +14,7 @@ from agl.errors import (
     MissingExtraError,
     NotFoundError,
     RunStoppedError,
+    StoreChangedError,
     StoreUnavailableError,
     extra_with,
     require_extra,
@@ -29,6 +30,7 @@ from agl.errors import (
         (ConflictError, AglError, 1),
         (InvalidRequestError, ValueError, 1),
         (StoreUnavailableError, ConnectionError, 1),
+        (StoreChangedError, StoreUnavailableError, 1),
         (RunStoppedError, AglError, 1),
     ],
 )

@@ -2,7 +2,9 @@
 
 from itertools import islice
 
-from agl.errors import StoreUnavailableError
+import pytest
+
+from agl.errors import StoreChangedError, StoreUnavailableError
 from agl.runners.retry import FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, delays, when_available
 
 
@@ -27,3 +29,15 @@ async def test_a_call_is_repeated_until_the_store_is_back(caplog) -> None:
     assert len(tries) == 2
     assert "reporting rollout r1 waits for it" in caplog.text
     assert "the store is back: reporting rollout r1 goes on" in caplog.text
+
+
+async def test_another_store_is_not_waited_for() -> None:
+    tries: list[int] = []
+
+    async def call() -> None:
+        tries.append(1)
+        raise StoreChangedError("another store now")
+
+    with pytest.raises(StoreChangedError, match="another store now"):
+        await when_available(call, what="reporting rollout r1")
+    assert len(tries) == 1

@@ -310,6 +310,8 @@ async def test_the_worker_shows_its_counts_and_what_it_has_in_hand(store) -> Non
         "superseded": 0,
         "handed_back": 0,
         "spans_lost": {},
+        "run_id": None,
+        "ended": True,
     }
 
 
