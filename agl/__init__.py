@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agl.adapters.trace import TracerTraceToTriplet
     from agl.agents.function import rollout
+    from agl.agents.lit_agent import LitAgent
     from agl.algorithms.base import Algorithm
     from agl.proxy import LLMProxy
     from agl.runners.hooks import Hook
@@ -71,6 +72,7 @@ _HOMES = {
     "LLMProxy": "agl.proxy",
     "LightningStore": "agl.store.base",
     "LightningStoreClient": "agl.store.client",
+    "LitAgent": "agl.agents.lit_agent",
     "LitAgentRunner": "agl.runners.runner",
     "MongoLightningStore": "agl.store.mongo",
     "SqliteLightningStore": "agl.store.sqlite",
@@ -94,6 +96,7 @@ __all__ = [
     "LLMProxy",
     "LightningStore",
     "LightningStoreClient",
+    "LitAgent",
     "LitAgentRunner",
     "MongoLightningStore",
     "NamedResources",

@@ -51,7 +51,7 @@ class Agent(Protocol):
 class LongLived(Protocol):
     """An agent that needs something set up before its first attempt and taken down after its last."""
 
-    def running(self) -> AbstractAsyncContextManager[None]:
+    def running(self) -> AbstractAsyncContextManager[object]:
         """Return what a runner enters once, around all its attempts."""
         ...
 

@@ -25,6 +25,7 @@ class BoundFunction:
         function: sync or async.
         given: the names that each call provides.
         settings: values for further parameters.
+        name: for messages; by default the function's own.
 
     Raises:
         ConfigError: the function cannot be called by name, or a setting is unknown, reserved or of the wrong type.
@@ -36,10 +37,11 @@ class BoundFunction:
         *,
         given: Sequence[str],
         settings: Mapping[str, Any] | None = None,
+        name: str | None = None,
     ) -> None:
         parameters = check_function(function)
         self.function = cast("Callable[..., Any]", function)
-        self.name = function_name(function)
+        self.name = name or function_name(function)
         self.is_async = _is_async(function)
         self._given = given
         self._open = any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters.values())

@@ -10,18 +10,18 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar, overload
+from contextlib import AbstractAsyncContextManager
+from typing import Any, ParamSpec, TypeGuard, TypeVar, cast, overload
 
-from agl.agents.base import Agent, Assignment
+from agl.agents.base import Agent, Assignment, opened
 from agl.agents.binding import BoundFunction, check_function
-from agl.agents.load import load_object
-from agl.agents.threads import in_thread
+from agl.agents.calling import GIVEN, call, given_by
+from agl.agents.lit_agent import InstanceAgent, LitAgent, built
+from agl.agents.load import absolute_target, load_object
 from agl.errors import ConfigError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-GIVEN = ("task", "resources", "rollout", "attempt")
 
 
 @overload
@@ -56,8 +56,12 @@ class CallableAgent:
         *,
         name: str | None = None,
     ) -> None:
+        self._function, self._settings = function, dict(settings or {})
         self._bound = BoundFunction(function, given=GIVEN, settings=settings)
         self._name = name or self._bound.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(CallableAgent, name=self._name), (self._function, self._settings)
 
     @property
     def name(self) -> str:
@@ -66,55 +70,77 @@ class CallableAgent:
 
     async def run(self, assignment: Assignment) -> object:
         """Call the function for this attempt and return what it returns."""
-        given = {
-            "task": assignment.rollout.task,
-            "resources": dict(assignment.resources),
-            "rollout": assignment.rollout,
-            "attempt": assignment.attempt,
-        }
-        return await call(self._bound, given, assignment)
+        return await call(self._bound, given_by(assignment), assignment)
 
 
-class FunctionAgent(CallableAgent):
-    """A function named by text as an agent.
+class FunctionAgent:
+    """A function, or a class or object of ``LitAgent``, named by text as an agent.
 
     Args:
         target: ``package.module:name`` or ``path/file.py:name``.
-        settings: values for the function's parameters.
+        settings: values for the function's parameters, or for the class's constructor.
     """
 
     def __init__(self, target: str, settings: dict[str, Any] | None = None) -> None:
-        function = load_object(target)
-        if not callable(function) or inspect.isclass(function):
-            raise ConfigError(f"agent.target {target!r} is a {_kind(function)}; it must be a function")
-        super().__init__(function, settings)
+        self._target, self._settings = target, dict(settings or {})
+        self._agent = _agent_of(target, load_object(target), self._settings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FunctionAgent, (absolute_target(self._target), self._settings)
+
+    @property
+    def name(self) -> str:
+        """What the agent is called in traces and messages."""
+        return self._agent.name
+
+    async def run(self, assignment: Assignment) -> object:
+        """Call the user's code for this attempt and return what it returns."""
+        return await self._agent.run(assignment)
+
+    def running(self) -> AbstractAsyncContextManager[object]:
+        """Set up what the target needs set up."""
+        return opened(self._agent)
+
+
+def _agent_of(target: str, found: object, settings: Mapping[str, Any]) -> CallableAgent | InstanceAgent:
+    if inspect.isclass(found) and issubclass(found, LitAgent):
+        return InstanceAgent(built(cast("type[LitAgent[Any]]", found), settings))
+    if isinstance(found, LitAgent):
+        if settings:
+            raise ConfigError(f"agent.settings: {target} is an object that is made already; name its class")
+        return InstanceAgent(cast("LitAgent[Any]", found))
+    if not callable(found) or inspect.isclass(found):
+        raise ConfigError(
+            f"agent.target {target!r} is a {_kind(found)}; it must be a function, or a class or object of LitAgent"
+        )
+    return CallableAgent(found, settings)
 
 
 def as_agent(value: object) -> Agent:
-    """Return an agent as it is, a function as an agent, and what text names as one of these.
+    """Return an agent as it is, functions and ``LitAgent`` classes and objects as agents, and what text names as such.
 
     Raises:
-        ConfigError: neither.
+        ConfigError: none of these.
     """
     if isinstance(value, str):
-        return as_agent(load_object(value))
-    if isinstance(value, Agent) and not inspect.isclass(value):
+        found = load_object(value)
+        return found if _is_agent(found) else FunctionAgent(value)
+    if _is_agent(value):
         return value
+    if inspect.isclass(value) and issubclass(value, LitAgent):
+        return InstanceAgent(built(cast("type[LitAgent[Any]]", value), {}))
+    if isinstance(value, LitAgent):
+        return InstanceAgent(cast("LitAgent[Any]", value))
     if callable(value) and not inspect.isclass(value):
         return CallableAgent(value)
     raise ConfigError(
-        f"a {_kind(value)} is not an agent: give a function, an object with `name` and `run`, or 'module:name'"
+        f"a {_kind(value)} is not an agent: give a function, a LitAgent, an object with `name` and `run`, "
+        "or 'module:name' of one"
     )
 
 
-async def call(bound: BoundFunction, given: Mapping[str, object], assignment: Assignment) -> object:
-    """Call user code: async code on the event loop, sync code in a thread."""
-    arguments = bound.arguments(given, assignment.resources)
-    function = functools.partial(bound.function, **arguments)
-    if bound.is_async:
-        return await bound.function(**arguments)
-    result = await in_thread(function, name=f"agl {bound.name} {assignment.attempt.attempt_id}")
-    return await result if inspect.isawaitable(result) else result
+def _is_agent(value: object) -> TypeGuard[Agent]:
+    return isinstance(value, Agent) and not inspect.isclass(value)
 
 
 def _kind(value: object) -> str:

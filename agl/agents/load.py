@@ -31,13 +31,23 @@ def load_object(target: str) -> object:
     where, separator, name = target.rpartition(":")
     if not separator or not where or not name:
         raise ConfigError(f"{target!r} names no object: write 'package.module:name' or 'path/file.py:name'")
-    module = _file_module(Path(where)) if where.endswith(".py") or "/" in where else _named_module(where)
+    module = _file_module(Path(where)) if _names_file(where) else _named_module(where)
     found: object = module
     for part in name.split("."):
         if not hasattr(found, part):
             raise ConfigError(f"{where} has no {name!r}{_nearest(part, found)}")
         found = getattr(found, part)
     return found
+
+
+def absolute_target(target: str) -> str:
+    """Return the target such that it names the same object from any working directory."""
+    where, _, name = target.rpartition(":")
+    return f"{Path(where).expanduser().resolve()}:{name}" if _names_file(where) else target
+
+
+def _names_file(where: str) -> bool:
+    return where.endswith(".py") or "/" in where
 
 
 def _nearest(name: str, owner: object) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from agl.agents.base import Assignment
 from agl.agents.binding import BoundFunction
-from agl.agents.function import GIVEN, call
+from agl.agents.calling import GIVEN, call, given_by
 from agl.types import Span
 
 
@@ -32,13 +32,7 @@ class Grader:
         self, assignment: Assignment, result: object, spans: Callable[[], Awaitable[Sequence[Span]]]
     ) -> object:
         """Return the grader's verdict; ``spans`` is asked only when the function takes them."""
-        given: dict[str, object] = {
-            "task": assignment.rollout.task,
-            "resources": dict(assignment.resources),
-            "rollout": assignment.rollout,
-            "attempt": assignment.attempt,
-            "result": result,
-        }
+        given = {**given_by(assignment), "result": result}
         if self._bound.takes("spans"):
             given["spans"] = list(await spans())
         return await call(self._bound, given, assignment)

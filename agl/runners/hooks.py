@@ -8,7 +8,7 @@ from typing import Any
 
 from agl.agents.base import Agent, Assignment
 from agl.agents.binding import BoundFunction
-from agl.agents.function import call
+from agl.agents.calling import call
 from agl.agents.load import load_object
 from agl.errors import ConfigError
 from agl.runners.outcome import Outcome

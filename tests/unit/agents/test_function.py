@@ -1,6 +1,7 @@
 """Functions as agents."""
 
 import asyncio
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,21 @@ async def test_a_function_is_loaded_by_file_with_its_settings_checked(tmp_path: 
         FunctionAgent(f"{file}:double", {"time": 3})
     with pytest.raises(ConfigError, match=r"did you mean 'double'"):
         FunctionAgent(f"{file}:duble")
+
+
+async def test_function_agents_pickle_by_reference_from_any_folder(
+    tmp_path: Path, assignment, monkeypatch
+) -> None:
+    (tmp_path / "calc.py").write_text("def double(task, *, times: int = 2):\n    return task * times\n")
+    monkeypatch.chdir(tmp_path)
+    for agent in (FunctionAgent("calc.py:double", {"times": 3}), as_agent("calc.py:double")):
+        pickled = pickle.dumps(agent)
+        monkeypatch.chdir("/")
+        back = pickle.loads(pickled)
+        assert (back.name, await back.run(assignment(5))) == ("double", await agent.run(assignment(5)))
+        monkeypatch.chdir(tmp_path)
+    named = pickle.loads(pickle.dumps(CallableAgent(add, {"bonus": 0.5}, name="adder")))
+    assert (named.name, await named.run(assignment({"a": 1, "b": 2}, llm=LLM_ONE))) == ("adder", 3.5)
 
 
 @pytest.mark.parametrize("target", ["pathlib:Path", "math:pi"])

@@ -285,3 +285,28 @@ async def test_rollouts_of_unknown_resources_fail(run_tasks, store) -> None:
     store.get_resources_by_id = get_resources_by_id
     (rollout,) = await run_tasks(agent, [0])
     assert rollout.error.cause == "missing_resource"
+
+
+async def test_one_object_serves_all_attempts_and_is_set_up_once_a_runner(run_tasks) -> None:
+    class Counting(agl.LitAgent):
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+            self.met = asyncio.Event()
+
+        def setup(self) -> None:
+            self.calls.append("setup")
+
+        async def teardown(self) -> None:
+            self.calls.append("teardown")
+
+        async def rollout(self, task: int) -> float:
+            self.calls.append("rollout")
+            if self.calls.count("rollout") == 3:
+                self.met.set()
+            await self.met.wait()
+            return float(task)
+
+    agent = Counting()
+    rollouts = await run_tasks(agent, [1, 2, 3])
+    assert [rollout.reward for rollout in rollouts] == [1, 2, 3]
+    assert agent.calls == ["setup", "rollout", "rollout", "rollout", "teardown"]
