@@ -14,7 +14,7 @@ from agl.evaluation.evaluate import Evaluation
 from agl.learners.base import Learner
 from agl.metrics.logger import MetricLogger
 from agl.store.base import LightningStore
-from agl.types import Json, Resource
+from agl.types import Json, PromptTemplate, Resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,8 @@ class RunResult:
         iterations: behind which the policy stands, those of earlier processes of the run included.
         policy_dir: the trained policy as an ordinary Hugging Face folder, or None.
         checkpoint_dir: the newest checkpoint, or None.
+        prompts: the chosen prompts by resource name, where prompts were improved.
+        prompts_dir: where they, and all that were tried, are written down.
         diagnosis: lines on what looked wrong, with what to do.
     """
 
@@ -65,6 +67,8 @@ class RunResult:
     iterations: int = 0
     policy_dir: Path | None = None
     checkpoint_dir: Path | None = None
+    prompts: Mapping[str, PromptTemplate] = field(default_factory=dict[str, PromptTemplate])
+    prompts_dir: Path | None = None
     diagnosis: list[str] = field(default_factory=list[str])
 
 

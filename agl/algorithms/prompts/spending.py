@@ -1,0 +1,134 @@
+"""What a search takes, its limits, and what is likely to come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agl.errors import ConfigError
+from agl.proxy.accounts import call_from_span
+from agl.types import Rollout, Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What was taken.
+
+    Args:
+        rollouts: of the agent.
+        calls: of models, the agent's and the optimizer's.
+        tokens: of these, input and output.
+        cost_usd: of the calls whose price is known.
+        unpriced_calls: calls whose price is not known.
+        seconds: of wall time, or of rollouts laid end to end where it stands for a single one.
+    """
+
+    rollouts: int = 0
+    calls: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    unpriced_calls: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            rollouts=self.rollouts + other.rollouts,
+            calls=self.calls + other.calls,
+            tokens=self.tokens + other.tokens,
+            cost_usd=self.cost_usd + other.cost_usd,
+            unpriced_calls=self.unpriced_calls + other.unpriced_calls,
+            seconds=self.seconds + other.seconds,
+        )
+
+    def __str__(self) -> str:
+        cost = "cost unknown" if self.calls and self.unpriced_calls == self.calls else f"${self.cost_usd:.4f}"
+        if 0 < self.unpriced_calls < self.calls:
+            cost += f" and {self.unpriced_calls} calls without a price"
+        return (
+            f"{self.rollouts} rollouts, {self.calls} calls, {self.tokens} tokens, {cost},"
+            f" {self.seconds / 60:.1f} minutes"
+        )
+
+
+class Budget:
+    """Hard limits of a search; None is no limit. The search ends before it would pass one, with the best so far.
+
+    Calls, tokens and cost of a batch are known only when it is done; the mean so far decides whether it begins, so
+    they can be passed by the difference to it. Evaluations before and after the search are not counted.
+
+    Args:
+        max_rollouts: of the agent.
+        max_calls: of models, the agent's and the optimizer's.
+        max_tokens: input and output, of both.
+        max_cost: USD, of the calls whose price is known.
+        max_minutes: of wall time, over all processes of the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_rollouts: int | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        max_cost: float | None = None,
+        max_minutes: float | None = None,
+    ) -> None:
+        limits = {
+            "max_rollouts": max_rollouts,
+            "max_calls": max_calls,
+            "max_tokens": max_tokens,
+            "max_cost": max_cost,
+            "max_minutes": max_minutes,
+        }
+        for name, value in limits.items():
+            if value is not None and not value > 0:
+                raise ConfigError(f"budget.{name}={value} must be above 0, or null for no limit")
+        self.max_rollouts = max_rollouts
+        self.max_calls = max_calls
+        self.max_tokens = max_tokens
+        self.max_cost = max_cost
+        self.max_minutes = max_minutes
+
+    def exceeded_by(self, spent: Spent) -> str | None:
+        """Return the first limit that this is beyond, as ``max_cost=0.5``, or None."""
+        taken = {
+            "max_rollouts": (spent.rollouts, self.max_rollouts),
+            "max_calls": (spent.calls, self.max_calls),
+            "max_tokens": (spent.tokens, self.max_tokens),
+            "max_cost": (spent.cost_usd, self.max_cost),
+            "max_minutes": (spent.seconds / 60, self.max_minutes),
+        }
+        return next(
+            (
+                f"{name}={limit:g}"
+                for name, (value, limit) in taken.items()
+                if limit is not None and value > limit
+            ),
+            None,
+        )
+
+    def rollouts_left(self, spent: Spent) -> float:
+        """Return how many more rollouts of the agent are allowed."""
+        return math.inf if self.max_rollouts is None else max(0, self.max_rollouts - spent.rollouts)
+
+
+def spent_in(rollout: Rollout, spans: Sequence[Span], *, is_agent: bool = True) -> Spent:
+    """Return what one rollout took, by its recorded calls.
+
+    Args:
+        rollout: as it ended.
+        spans: of all its attempts.
+        is_agent: False where a model was asked by the search itself.
+    """
+    calls = [call for span in spans if (call := call_from_span(span)) and call.end != "refused"]
+    asked = [call for call in calls if not call.replayed]
+    begun, ended = rollout.started_at, rollout.finished_at
+    return Spent(
+        rollouts=int(is_agent),
+        calls=len(asked),
+        tokens=sum(call.input_tokens + call.output_tokens for call in asked),
+        cost_usd=sum(call.cost_usd or 0.0 for call in asked),
+        unpriced_calls=sum(call.is_unpriced for call in asked),
+        seconds=ended - begun if begun is not None and ended is not None else 0.0,
+    )
