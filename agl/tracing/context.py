@@ -17,6 +17,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Tracer as OtelTracer
 
+from agl.tracing.kept import KeptBytes
 from agl.tracing.reward import Reward
 
 
@@ -43,6 +44,7 @@ class AttemptContext:
         sink: where the attempt's spans go.
         tracer: makes the spans that agl itself records.
         rewards: what was emitted so far, oldest first.
+        log: the log records of the code that runs in it.
     """
 
     rollout_id: str
@@ -50,6 +52,7 @@ class AttemptContext:
     sink: SpanSink
     tracer: OtelTracer
     rewards: list[Reward] = field(default_factory=list[Reward])
+    log: KeptBytes = field(default_factory=KeptBytes)
 
 
 _current: ContextVar[AttemptContext | None] = ContextVar("agl_attempt", default=None)

@@ -16,6 +16,7 @@ from opentelemetry.trace import Span
 from agl.store.base import SpanLog
 from agl.tracing.context import AttemptContext, entered
 from agl.tracing.exporter import ExportCounts, StoreSpanExporter
+from agl.tracing.output import AttemptLogHandler, record_output
 from agl.tracing.provider import follow_global, new_provider
 from agl.types.attributes import ROLLOUT_SPAN
 
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Tracer:
-    """Records attempts. An async context manager; leaving it writes what is left.
+    """Records attempts, and what is logged in them. An async context manager; leaving it writes what is left.
 
     Args:
         store: takes the spans.
@@ -38,6 +39,7 @@ class Tracer:
         self._exporter = exporter or StoreSpanExporter(store)
         self._follow_libraries = follow_libraries
         self._provider = new_provider()
+        self._log_handler = AttemptLogHandler(self._exporter.sink_id)
         self._tracer = self._provider.get_tracer("agl")
 
     @property
@@ -51,9 +53,11 @@ class Tracer:
         if self._follow_libraries:
             follow_global(self._provider)
         await self._exporter.__aenter__()
+        logging.getLogger().addHandler(self._log_handler)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        logging.getLogger().removeHandler(self._log_handler)
         await self._exporter.close()
 
     @contextmanager
@@ -77,7 +81,10 @@ class Tracer:
                 record_exception=False,
             ) as root,
         ):
-            yield context, root
+            try:
+                yield context, root
+            finally:
+                record_output(context, "log", context.log)
 
     async def flush(self, *, timeout_seconds: float | None = None) -> bool:
         """Wait until every span ended so far is stored or counted as lost; False when time ran out first."""

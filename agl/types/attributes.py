@@ -76,6 +76,14 @@ OBJECT_SPAN = "agl.object"
 OBJECT_JSON = "agl.object.json"
 EXCEPTION_SPAN = "agl.exception"
 ROLLOUT_SPAN = "agl.rollout"
+
+# What an attempt wrote: one span a stream, bounded.
+OUTPUT_SPAN = "agl.output"
+OUTPUT_STREAM = "agl.output.stream"
+"""``log``, ``stdout`` or ``stderr``."""
+OUTPUT_TEXT = "agl.output.text"
+OUTPUT_BYTES = "agl.output.bytes"
+"""All that was written, kept or not."""
 OPERATION_INPUT = "agl.operation.input"
 OPERATION_OUTPUT = "agl.operation.output"
 

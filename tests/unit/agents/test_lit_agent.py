@@ -127,7 +127,7 @@ def test_a_class_without_a_method_for_a_mode_is_refused() -> None:
             yield task
 
     with pytest.raises(
-        ConfigError, match="Silent has no method for mode train: write rollout or training_rollout$"
+        ConfigError, match=r"Silent has no method for mode train: write rollout or training_rollout$"
     ):
         as_agent(Silent)
     with pytest.raises(ConfigError, match="TrainOnly has no method for mode val"):
