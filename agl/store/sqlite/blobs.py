@@ -11,8 +11,9 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -22,7 +23,7 @@ from agl.store.packed import MARK, unpack
 
 HASH_BYTES = 16
 HASHES_AT_ONCE = 64
-"""Hashes looked up in one statement; each number of them is a statement of its own to prepare."""
+"""Hashes looked up, and rows added, in one statement; each number of them is a statement of its own to prepare."""
 COMPRESSED, PLAIN = b"z", b"p"
 """First byte of a blob's content: what follows is UTF-8 as it is, or compressed by zlib."""
 MAX_COMPRESSED_SHARE = 0.9
@@ -34,27 +35,28 @@ Row = tuple[Any, ...]
 
 def stow(db: sqlite3.Connection, values: Sequence[Any]) -> list[Any]:
     """Return JSON values with references in place of long texts, which are in the blob table then."""
-    cuts = _cuts(values)
-    if not cuts:
-        return list(values)
+    templates = stow_texts(db, Counter(filter(has_marks, _texts(values))))
+    return [_replaced(value, templates) for value in values] if templates else list(values)
+
+
+def stow_texts(db: sqlite3.Connection, times: Mapping[str, int]) -> dict[str, str]:
+    """Return what stands for each long text, given with how often that is; they are in the blob table then."""
+    if not times:
+        return {}
+    cuts = {text: pieces_of(text) for text in times}
+    uses: Counter[str] = Counter()
+    for text, pieces in cuts.items():
+        for piece in filter(is_blob, pieces):
+            uses[piece] += times[text]
     hashes = _hashes(cuts.values())
     numbers = _known(db, hashes)
-    for piece, digest in hashes.items():
-        if piece not in numbers:
-            numbers[piece] = _added(db, piece, digest)
-    found: Counter[str] = Counter()
-    templates = {text: _template(pieces, numbers) for text, pieces in cuts.items()}
-    stowed = [_replaced(value, templates, found) for value in values]
-    uses: Counter[int] = Counter()
-    for text, times in found.items():
-        for piece in filter(is_blob, cuts[text]):
-            uses[numbers[piece]] += times
     by_times: dict[int, list[int]] = {}
-    for number, times in uses.items():
-        by_times.setdefault(times, []).append(number)
-    for times, used in by_times.items():
-        db.execute(_ADD_USES, (times, json_numbers(used)))
-    return stowed
+    for piece, number in numbers.items():
+        by_times.setdefault(uses[piece], []).append(number)
+    for more, used in by_times.items():
+        db.execute(_ADD_USES, (more, json_numbers(used)))
+    numbers |= _added(db, [(piece, hashes[piece], uses[piece]) for piece in hashes if piece not in numbers])
+    return {text: _template(pieces, numbers) for text, pieces in cuts.items()}
 
 
 def stowed_already(db: sqlite3.Connection, value: Any) -> tuple[Any] | None:
@@ -65,7 +67,7 @@ def stowed_already(db: sqlite3.Connection, value: Any) -> tuple[Any] | None:
     if len(numbers) < len(hashes):
         return None
     templates = {text: _template(pieces, numbers) for text, pieces in cuts.items()}
-    return (_replaced(value, templates, Counter()),)
+    return (_replaced(value, templates),)
 
 
 def filled(db: sqlite3.Connection, values: Sequence[Any]) -> list[Any]:
@@ -156,17 +158,13 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(one)
 
 
-def _replaced(value: Any, templates: dict[str, str], found: Counter[str]) -> Any:
+def _replaced(value: Any, templates: Mapping[str, str]) -> Any:
     if isinstance(value, str):
-        template = templates.get(value)
-        if template is None:
-            return value
-        found[value] += 1
-        return template
+        return templates.get(value, value)
     if isinstance(value, dict):
-        return {key: _replaced(one, templates, found) for key, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {key: _replaced(one, templates) for key, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, list | tuple):
-        return [_replaced(one, templates, found) for one in value]  # pyright: ignore[reportUnknownVariableType]
+        return [_replaced(one, templates) for one in value]  # pyright: ignore[reportUnknownVariableType]
     return value
 
 
@@ -223,19 +221,32 @@ def _known(db: sqlite3.Connection, hashes: dict[str, bytes]) -> dict[str, int]:
     return {piece: stored[digest] for piece, digest in hashes.items() if digest in stored}
 
 
-def _added(db: sqlite3.Connection, piece: str, digest: bytes) -> int:
-    number = db.execute("INSERT INTO blob (hash, uses) VALUES (?, 0)", (digest,)).lastrowid
-    assert number is not None, "an insert has a row"
-    db.execute("INSERT INTO blob_content VALUES (?, ?)", (number, _content(piece)))
-    return number
+def _added(db: sqlite3.Connection, new: Sequence[tuple[str, bytes, int]]) -> dict[str, int]:
+    """Store pieces, given with their hashes and uses; return their numbers."""
+    if not new:
+        return {}
+    first = db.execute("SELECT coalesce(max(blob), 0) + 1 FROM blob").fetchone()[0]
+    numbers = {piece: first + index for index, (piece, _, _) in enumerate(new)}
+    for start in range(0, len(new), HASHES_AT_ONCE):
+        part = new[start : start + HASHES_AT_ONCE]
+        rows = [(numbers[piece], bytearray(digest), uses) for piece, digest, uses in part]
+        marks = ",".join(["(?,?,?)"] * len(rows))
+        db.execute(f"INSERT INTO blob (blob, hash, uses) VALUES {marks}", [*chain.from_iterable(rows)])
+        contents = [(numbers[piece], _content(piece)) for piece, _, _ in part]
+        marks = ",".join(["(?,?)"] * len(contents))
+        db.execute(
+            f"INSERT INTO blob_content (blob, content) VALUES {marks}", [*chain.from_iterable(contents)]
+        )
+    return numbers
 
 
-def _content(piece: str) -> bytes:
+def _content(piece: str) -> bytearray:
+    """A bytearray, for ``sqlite3`` looks for an adapter of ``bytes``."""
     plain = piece.encode("utf-8")
     compressed = zlib.compress(plain, 1)
     if len(compressed) <= MAX_COMPRESSED_SHARE * len(plain):
-        return COMPRESSED + compressed
-    return PLAIN + plain
+        return bytearray(COMPRESSED + compressed)
+    return bytearray(PLAIN + plain)
 
 
 def _text(content: bytes) -> str:

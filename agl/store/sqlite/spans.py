@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from agl.errors import InvalidRequestError, NotFoundError
@@ -33,12 +34,14 @@ _INSERT_TERMS = "INSERT INTO span_term (rowid, terms)"
 _ONCE = "ON CONFLICT (trace_id, span_id) DO NOTHING"
 _OWNER = (
     "SELECT r.rollout_id, a.rollout, a.position, r.run_id, a.next_span, a.status, a.started_at, r.config"
-    " FROM attempt a JOIN rollout r ON r.position = a.rollout WHERE a.attempt_id = ?"
+    ", a.attempt_id FROM attempt a JOIN rollout r ON r.position = a.rollout WHERE a.attempt_id IN"
 )
 _SAVE_OPEN = (
-    "UPDATE attempt SET next_span = ?, status = 'running', last_heartbeat_at = ?, lease = ?, deadline = ?"
-    " WHERE position = ?"
+    "UPDATE attempt SET next_span = column2, status = 'running', last_heartbeat_at = ?, lease = column3,"
+    " deadline = column4 FROM (VALUES {rows}) WHERE position = column1"
 )
+_AT_ONCE = 64
+"""Attempts a statement. Each statement hands the interpreter lock over twice."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,19 +75,11 @@ class _Owner:
         self.next_span = max(self.next_span, number + 1)
         return number
 
-    def save(self, transaction: Transaction) -> None:
-        """Store the next number; for an open attempt this is a sign of life."""
-        if lifecycle.is_terminal(self.status):
-            transaction.db.execute(
-                "UPDATE attempt SET next_span = ? WHERE position = ?", (self.next_span, self.attempt)
-            )
-            return
+    def life(self, now: float) -> tuple[float | None, float | None]:
+        """Return an open attempt's lease and deadline after this sign of life."""
         assert self.config is not None
-        lease = lifecycle.lease_end(self.config, transaction.now)
-        due = lifecycle.next_deadline(self.config, started_at=self.started_at, lease=lease)
-        transaction.db.execute(_SAVE_OPEN, (self.next_span, transaction.now, lease, due, self.attempt))
-        if self.status == "preparing":
-            transaction.db.execute(FIRST_SIGN, (self.rollout,))
+        lease = lifecycle.lease_end(self.config, now)
+        return lease, lifecycle.next_deadline(self.config, started_at=self.started_at, lease=lease)
 
     def _is_free(self, transaction: Transaction, wanted: int) -> bool:
         taken = transaction.row(
@@ -170,33 +165,40 @@ def _index(transaction: Transaction, added: Sequence[tuple[Span, tuple[Any, ...]
 def _find_owners(transaction: Transaction, keys: Sequence[tuple[str | None, str | None]]) -> list[_Owner]:
     """Return one owner a key; equal attempts share theirs."""
     by_key: dict[tuple[str | None, str | None], _Owner] = {}
-    by_attempt: dict[str, _Owner] = {}
-    for key in dict.fromkeys(keys):
+    distinct = dict.fromkeys(keys)
+    by_attempt = _attempt_owners(
+        transaction, list({attempt for _, attempt in distinct if attempt is not None})
+    )
+    for key in distinct:
         rollout_id, attempt_id = key
         if attempt_id is None:
             by_key[key] = _Owner() if rollout_id is None else _rollout_owner(transaction, rollout_id)
             continue
-        owner = by_attempt.get(attempt_id) or _attempt_owner(transaction, attempt_id)
+        owner = by_attempt.get(attempt_id)
+        if owner is None:
+            raise NotFoundError(f"no attempt has the id {attempt_id!r}")
         if rollout_id is not None and owner.rollout_id != rollout_id:
             raise NotFoundError(f"rollout {rollout_id!r} has no attempt {attempt_id!r}")
-        by_key[key] = by_attempt[attempt_id] = owner
+        by_key[key] = owner
     return [by_key[key] for key in keys]
 
 
-def _attempt_owner(transaction: Transaction, attempt_id: str) -> _Owner:
-    row = transaction.row(_OWNER, (attempt_id,))
-    if row is None:
-        raise NotFoundError(f"no attempt has the id {attempt_id!r}")
-    return _Owner(
-        rollout_id=row[0],
-        rollout=row[1],
-        attempt=row[2],
-        run_id=row[3],
-        next_span=row[4],
-        status=row[5],
-        started_at=row[6],
-        config=config_from_text(row[7]),
-    )
+def _attempt_owners(transaction: Transaction, attempt_ids: Sequence[str]) -> dict[str, _Owner]:
+    owners: dict[str, _Owner] = {}
+    for start in range(0, len(attempt_ids), _AT_ONCE):
+        part = attempt_ids[start : start + _AT_ONCE]
+        for row in transaction.rows(f"{_OWNER} ({','.join('?' * len(part))})", tuple(part)):
+            owners[row[8]] = _Owner(
+                rollout_id=row[0],
+                rollout=row[1],
+                attempt=row[2],
+                run_id=row[3],
+                next_span=row[4],
+                status=row[5],
+                started_at=row[6],
+                config=config_from_text(row[7]),
+            )
+    return owners
 
 
 def _rollout_owner(transaction: Transaction, rollout_id: str) -> _Owner:
@@ -207,9 +209,24 @@ def _rollout_owner(transaction: Transaction, rollout_id: str) -> _Owner:
 
 
 def _save_owners(transaction: Transaction, owners: Sequence[_Owner]) -> None:
+    """Store the attempts' next numbers; for an open attempt this is a sign of life."""
+    db = transaction.db
+    alive: list[tuple[Any, ...]] = []
     for owner in {id(owner): owner for owner in owners}.values():
-        if owner.attempt != NO_ATTEMPT:
-            owner.save(transaction)
+        if owner.attempt == NO_ATTEMPT:
+            continue
+        if lifecycle.is_terminal(owner.status):
+            db.execute(
+                "UPDATE attempt SET next_span = ? WHERE position = ?", (owner.next_span, owner.attempt)
+            )
+            continue
+        alive.append((owner.attempt, owner.next_span, *owner.life(transaction.now)))
+        if owner.status == "preparing":
+            db.execute(FIRST_SIGN, (owner.rollout,))
+    for start in range(0, len(alive), _AT_ONCE):
+        part = alive[start : start + _AT_ONCE]
+        sql = _SAVE_OPEN.format(rows=",".join(["(?,?,?,?)"] * len(part)))
+        db.execute(sql, (transaction.now, *chain.from_iterable(part)))
 
 
 def _stored(transaction: Transaction, trace_id: bytearray | str, span_id: bytearray | str) -> Span:
