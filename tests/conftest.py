@@ -1,4 +1,4 @@
-"""What every test has: no network in unit tests, calm threads, a folder of its own."""
+"""What every test has: no network in unit tests, calm threads, a folder of its own, a number of examples."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pytest_socket import disable_socket, enable_socket
 
 # Before anything imports torch: threads that wait must not spin, or tests on few cores take three times as long.
@@ -15,6 +16,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 UNIT = Path(__file__).parent / "unit"
+
+# Examples of each property: few at each change, many with ``--hypothesis-profile=nightly``.
+settings.register_profile("quick", max_examples=25, deadline=None, print_blob=True)
+settings.register_profile("nightly", max_examples=1000, deadline=None, print_blob=True, derandomize=False)
+settings.load_profile("quick")
 
 
 @pytest.fixture(autouse=True)

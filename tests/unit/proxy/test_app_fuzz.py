@@ -76,8 +76,6 @@ BODIES = {
 COUNTED = {name: value for name, value in BODIES["/messages"].items() if name != "max_tokens"}
 paths = st.sampled_from(list(BODIES))
 fuzzed = settings(
-    max_examples=300,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
 )
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from anthropic import beta_tool
 from anthropic_exchange import DIALECT, HELLO, WEATHER, call, chat_answer, chunks_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -305,7 +305,6 @@ odd_events = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(anything_named(REQUEST_WORDS), st.lists(odd_blocks, max_size=3))
 def test_any_body_is_read_or_refused_with_a_reason(fields, content):
     body = {**HELLO, "messages": [{"role": "user", "content": content}], **fields}
@@ -318,7 +317,6 @@ def test_any_body_is_read_or_refused_with_a_reason(fields, content):
         assert status in (None, 400)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     anything_named(ANSWER_WORDS), st.lists(anything_named(ANSWER_WORDS), max_size=4), anything(ANSWER_WORDS)
 )
@@ -334,7 +332,6 @@ def test_whatever_an_upstream_says_becomes_an_answer_and_a_stream(message, delta
     assert stream.endswith(b'data: {"type":"message_stop"}\n\n')
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(odd_events, max_size=5), anything_named(ANSWER_WORDS))
 def test_whatever_a_provider_says_is_read_or_its_fault(events, message):
     assert DIALECT.chat_answer(message)["object"] == "chat.completion"

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from openai.lib._parsing._responses import type_to_text_format_param
 from pydantic import BaseModel
@@ -164,7 +164,6 @@ FULL = {
 CHUNKS = chunked(ANSWER, [{**ALL, "tool_calls": [{"index": i, **call} for i, call in enumerate(CALLS)]}])
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_whatever_a_client_says_is_read_or_refused(data):
     dialect, memory = OpenAIResponses(), ResponseMemory()
@@ -178,7 +177,6 @@ def test_whatever_a_client_says_is_read_or_refused(data):
     assert events_in(b"".join([*map(writer.chunk, CHUNKS), writer.end(ANSWER)]))
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.data())
 def test_whatever_a_provider_says_is_read_or_its_error(data):
     dialect = OpenAIResponses()

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agl.proxy.upstream import CallContext
@@ -71,13 +71,11 @@ def outcome(data: bytes, cuts: list[int]) -> list[dict[str, Any]] | None:
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=20))
-@settings(max_examples=60, deadline=None)
 def test_pieces_cut_anywhere_make_the_same_chunks(cuts):
     assert outcome(WHOLE, cuts) == CHUNKS
 
 
 @given(st.integers(0, len(WHOLE) - 1))
-@settings(max_examples=80, deadline=None)
 def test_a_truncated_stream_is_an_error_until_the_choice_has_ended(end):
     chunks = outcome(WHOLE[:end], [])
     finish = WHOLE.index(b'"finish_reason"')
@@ -91,13 +89,11 @@ def test_a_truncated_stream_is_an_error_until_the_choice_has_ended(end):
     st.lists(st.binary(max_size=40) | st.just(b"data: {"), max_size=6),
     st.lists(st.integers(0, 99), max_size=3),
 )
-@settings(max_examples=80, deadline=None)
 def test_bytes_that_are_no_events_are_an_error(pieces, cuts):
     assert outcome(b"".join(pieces), cuts) is None
 
 
 @given(st.lists(JSON, max_size=5))
-@settings(max_examples=150, deadline=None)
 def test_events_of_another_shape_are_an_error_or_taken_as_they_are(values):
     data = b"".join(b"data: " + orjson.dumps(value) + b"\n\n" for value in values) + b"data: [DONE]\n\n"
     chunks = outcome(data, [])
@@ -105,7 +101,6 @@ def test_events_of_another_shape_are_an_error_or_taken_as_they_are(values):
 
 
 @given(st.integers(1, len(WHOLE) - 1))
-@settings(max_examples=60, deadline=None)
 def test_two_interleaved_streams_are_an_error_or_whole_events(cut):
     chunks = outcome(WHOLE[:cut] + WHOLE + WHOLE[cut:], [])
     assert chunks is None or all(chunk in CHUNKS for chunk in chunks)

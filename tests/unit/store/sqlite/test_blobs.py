@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agl.store.cutting import LONG
@@ -45,7 +45,6 @@ def contents(db: sqlite3.Connection) -> list[tuple[int, int]]:
     ).fetchall()
 
 
-@settings(max_examples=200, deadline=None)
 @given(values=st.lists(JSON, max_size=4))
 def test_every_value_comes_back_and_leaves_nothing_behind(values: list[Any]) -> None:
     db = open_database(":memory:", now=1.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agl.store.cutting import LONG
@@ -46,7 +46,6 @@ def test_defaults_take_nothing_and_ids_no_text() -> None:
     assert span_texts(new_span(1, resource={"a": "x" * LONG})).is_long
 
 
-@settings(max_examples=100, deadline=None)
 @given(everything=st.lists(st.tuples(ATTRIBUTES, ATTRIBUTES, ATTRIBUTES), min_size=1, max_size=4))
 async def test_every_span_comes_back_and_is_found_by_its_attributes(
     everything: list[tuple[Any, Any, Any]],

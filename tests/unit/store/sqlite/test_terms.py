@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agl.store.packed import MARK
@@ -82,7 +82,6 @@ def test_unequal_values_are_not_found(transaction: Transaction, value: Any, othe
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(("a", "b")), JSON), max_size=8), st.data())
-@settings(max_examples=60, deadline=None)
 def test_the_index_finds_what_a_comparison_of_all_spans_finds(
     rows: list[dict[str, Any]], data: st.DataObject
 ) -> None:

@@ -17,7 +17,7 @@ from anthropic_exchange import (
     streamed,
     valid,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 THINKING = {"thinking": {"type": "enabled", "budget_tokens": 2048}}
@@ -56,7 +56,6 @@ answers = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data(), answers, st.sampled_from([{}, THINKING]))
 def test_a_stream_is_the_plain_answer_however_it_is_cut(data, answer, fields):
     def cut(text):
@@ -69,7 +68,6 @@ def test_a_stream_is_the_plain_answer_however_it_is_cut(data, answer, fields):
     assert without_nulls(together) == without_nulls(plain)
 
 
-@settings(max_examples=30, deadline=None)
 @given(answers)
 def test_an_answer_that_never_came_in_chunks_is_streamed_by_its_end(answer):
     request = read(tools=[WEATHER], **THINKING)

@@ -3,7 +3,7 @@ from typing import Any
 import orjson
 import pytest
 from anthropic_exchange import DIALECT, call, final_message, read, valid
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agl.errors import InferenceError
@@ -240,7 +240,6 @@ def essence(told):
     return kept
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(blocks, min_size=1, max_size=5), stops)
 def test_a_message_comes_back_as_it_was_plain_and_streamed(content, stop):
     told = message(*content, **stop)
@@ -250,7 +249,6 @@ def test_a_message_comes_back_as_it_was_plain_and_streamed(content, stop):
     assert essence(final_message(DIALECT.events(request).end(canonical))) == essence(told)
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.data(), st.lists(blocks, min_size=1, max_size=5), stops)
 def test_a_native_stream_is_the_plain_answer_however_it_is_cut(data, content, stop):
     def cut(text):
@@ -315,7 +313,6 @@ def test_a_stream_that_was_cut_has_said_what_it_said():
     assert assembled(stream)["choices"][0]["message"]["content"] == "one two"
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.data(), st.lists(blocks, min_size=1, max_size=5), stops)
 def test_the_record_of_a_passed_stream_is_that_of_the_passed_answer(data, content, stop):
     told = message(*content, **stop)

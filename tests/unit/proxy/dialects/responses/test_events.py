@@ -4,7 +4,7 @@ from typing import Any
 import openai
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from responses_exchange import (
     HELLO,
@@ -288,7 +288,6 @@ def deltas_of(draw, message):
     return deltas
 
 
-@settings(deadline=None, max_examples=60)
 @given(answers(), st.data())
 def test_any_split_of_a_stream_gives_the_same_response(answer, data):
     deltas = deltas_of(data.draw, answer["choices"][0]["message"])
@@ -297,7 +296,6 @@ def test_any_split_of_a_stream_gives_the_same_response(answer, data):
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
 
 
-@settings(deadline=None, max_examples=60)
 @given(answers(), st.data())
 def test_openai_s_accumulator_sees_what_the_final_response_says(answer, data):
     chunks = chunked(answer, deltas_of(data.draw, answer["choices"][0]["message"]))

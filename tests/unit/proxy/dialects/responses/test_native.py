@@ -1,6 +1,6 @@
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from responses_exchange import (
     HELLO,
@@ -292,7 +292,6 @@ MESSAGES = st.fixed_dictionaries(
 ).filter(bool)
 
 
-@settings(deadline=None)
 @given(MESSAGES, st.sampled_from(["stop", "length"]))
 def test_an_answer_survives_the_way_there_and_back(message, finish_reason):
     answer = canonical(message, finish_reason="tool_calls" if "tool_calls" in message else finish_reason)
