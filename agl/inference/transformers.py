@@ -208,6 +208,16 @@ class TransformersEngine:
             if not stream.finished and call.error is None:
                 loaded.worker.cancel(call)
 
+    async def count_tokens(self, request: Mapping[str, Any]) -> int:
+        """Return how many tokens the prompt of a chat completion request has, without sampling.
+
+        Raises:
+            InferenceError: 400 the request is wrong, 404 another model, 503 closed.
+        """
+        loaded = self._running()
+        chat = parse_request(request, model=self.model)
+        return len(await asyncio.to_thread(encode_prompt, chat, loaded.tokenizer))
+
     async def load_weights(self, weights: PolicyWeights) -> None:
         """Serve these weights to every call that has not begun; returns when they are served.
 

@@ -7,31 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import orjson
 
 from agl.errors import InferenceError
 from agl.proxy.canonical import token_count
 from agl.proxy.refusal import CallRefusedError
-from agl.proxy.upstream import CallContext, RoutedUpstream, Upstream
+from agl.proxy.upstream import CallContext, RoutedUpstream, TokenCounter, Upstream
 from agl.types import NamedResources, ProxyLLM
 
 _ONE_TOKEN = {"max_tokens": 1, "n": 1}
 _UNKNOWN = "1970-01-01T00:00:00Z"  # Anthropic's word for a release date that is not known
-
-
-@runtime_checkable
-class TokenCounter(Protocol):
-    """An upstream that can count a prompt's tokens without sampling."""
-
-    async def count_tokens(self, request: Mapping[str, Any]) -> int:
-        """Return how many tokens the prompt of a canonical request has.
-
-        Raises:
-            InferenceError: with the status and body that the client is to see.
-        """
-        ...
 
 
 def model_names(upstream: Upstream | RoutedUpstream, resources: NamedResources | None) -> list[str]:
@@ -83,8 +70,17 @@ async def num_prompt_tokens(
         InferenceError: the upstream's refusal, or 502 when it does not say how many.
         CallRefusedError: no upstream can take the request.
     """
-    if isinstance(upstream, TokenCounter):
-        return await upstream.count_tokens(request)
+    count: int | None = None
+    if isinstance(upstream, RoutedUpstream):
+        count = await upstream.count_tokens(request, context=context)
+    elif isinstance(upstream, TokenCounter):
+        count = await upstream.count_tokens(request)
+    return await _sampled_count(upstream, request, context) if count is None else count
+
+
+async def _sampled_count(
+    upstream: Upstream | RoutedUpstream, request: Mapping[str, Any], context: CallContext
+) -> int:
     others = {name: value for name, value in request.items() if name != "max_completion_tokens"}
     probe = others | _ONE_TOKEN
     if isinstance(upstream, RoutedUpstream):

@@ -53,6 +53,19 @@ class Upstream(Protocol):
         ...
 
 
+@runtime_checkable
+class TokenCounter(Protocol):
+    """An upstream that can count a prompt's tokens without sampling."""
+
+    async def count_tokens(self, request: Mapping[str, Any]) -> int:
+        """Return how many tokens the prompt of a canonical request has.
+
+        Raises:
+            InferenceError: with the status and body that the client is to see.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeEvent:
     """One server-sent event of a call that is passed through."""
@@ -144,5 +157,16 @@ class RoutedUpstream(Protocol):
         Raises:
             InferenceError: the upstream's failure.
             CallRefusedError: the upstream of the route has no embeddings.
+        """
+        ...
+
+    async def count_tokens(
+        self, request: Mapping[str, Any], *, context: CallContext | None = None
+    ) -> int | None:
+        """Return how many tokens the prompt of a canonical request has, None where only a call would tell.
+
+        Raises:
+            InferenceError: the upstream's failure.
+            CallRefusedError: no upstream of the route can take the request.
         """
         ...

@@ -389,8 +389,9 @@ async def test_anthropics_client_reaches_anthropic_itself_unchanged(store, monke
                 async with client.messages.stream(**wanted) as stream:
                     text = await stream.get_final_text()
             async with client_of(llm, max_retries=0) as other:
+                assert (await ask(other)).choices[0].message.content == "hi"
                 with pytest.raises(openai.BadRequestError, match="of the kind anthropic"):
-                    await ask(other)
+                    await other.completions.create(model=MODEL, prompt="x")
             spans = await spans_of(store, attempt)
     assert plain.content[0].text == text == "hi"
     path, headers, body = asked[0]
@@ -400,7 +401,7 @@ async def test_anthropics_client_reaches_anthropic_itself_unchanged(store, monke
         assert span.attributes[key.DIALECT] == "anthropic.messages"
         assert json.loads(span.attributes[key.OUTPUT_MESSAGES])[0]["content"] == "hi"
         assert span.attributes[key.OUTPUT_TOKENS] == 2
-    assert len(asked) == 2
+    assert len(asked) == 3
 
 
 RESPONSE = {

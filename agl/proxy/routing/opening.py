@@ -8,7 +8,8 @@ from typing import Any
 from agl.errors import ConfigError
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.routing.target import Replica, Target
-from agl.proxy.upstream import CallContext, Upstream
+from agl.proxy.upstream import CallContext, TokenCounter, Upstream
+from agl.proxy.upstreams.anthropic import AnthropicServer
 from agl.proxy.upstreams.base import Server, checked_url, key_from_environment
 from agl.proxy.upstreams.http import HttpServer
 from agl.proxy.upstreams.litellm import LitellmServer
@@ -38,6 +39,11 @@ class EngineServer:
         """Answer a canonical request in chunks."""
         del context
         return self._engine.stream_chat(request)
+
+    async def count_tokens(self, request: Mapping[str, Any], context: CallContext) -> int | None:
+        """Return how many tokens the engine counts in a prompt, None where it does not count."""
+        del context
+        return await self._engine.count_tokens(request) if isinstance(self._engine, TokenCounter) else None
 
     async def embed(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Refuse: engines have no embeddings.
@@ -106,6 +112,8 @@ def _http_server(endpoint: ModelEndpoint, url: str, key: str | None) -> Server:
         timeout_seconds=endpoint.timeout_seconds,
         connect_seconds=endpoint.connect_seconds,
     )
+    if native is ANTHROPIC:
+        return AnthropicServer(http, model=endpoint.upstream_model)
     if native is not None:
         return NativeServer(http, native, model=endpoint.upstream_model)
     return OpenAIServer(

@@ -20,8 +20,8 @@ from agl.proxy.routing.gate import Gate
 from agl.proxy.routing.opening import opened
 from agl.proxy.routing.target import Replica, Target
 from agl.proxy.routing.tries import Tries
-from agl.proxy.upstream import UPSTREAM, CallContext, Upstream
-from agl.proxy.upstreams.base import Server
+from agl.proxy.upstream import UPSTREAM, CallContext, TokenCounter, Upstream
+from agl.proxy.upstreams.base import CountingServer, Server
 from agl.store.base import ResourceBook
 from agl.types import ModelEndpoint
 
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 _NOBODY = CallContext()
+_COUNT = "count"
 
 
 class Router:
@@ -157,6 +158,29 @@ class Router:
             raise CallRefusedError(message, status=404, code="no_embeddings", retry=False)
         return await self._answered(route, call, lambda server: server.embed(body))
 
+    async def count_tokens(
+        self, request: Mapping[str, Any], *, context: CallContext | None = None
+    ) -> int | None:
+        """Return how many tokens the prompt of a canonical request has, None where only a call would tell.
+
+        Raises:
+            InferenceError: the last server's failure.
+            CallRefusedError: nobody can take the request.
+        """
+        call = context or _NOBODY
+        route = self._route(request, call)
+        if not route:
+            engine = self._engine_for(request, call)
+            return await engine.count_tokens(request) if isinstance(engine, TokenCounter) else None
+        if not isinstance(route[0].replicas[0].server, CountingServer):
+            return None
+
+        async def count(server: Server) -> Json:
+            can = isinstance(server, CountingServer)
+            return {_COUNT: await server.count_tokens(request, call) if can else None}
+
+        return (await self._answered(route, call, count))[_COUNT]
+
     def paused(self, *, drain_seconds: float | None = None) -> AbstractAsyncContextManager[bool]:
         """Hold new calls and wait until those under way have ended, for as long as the block lasts.
 
@@ -188,8 +212,8 @@ class Router:
                 raise call.native_only
             spoken = ", ".join(sorted({target.endpoint.upstream for target in route}))
             message = (
-                f"model {request['model']!r} is served by an upstream of the kind {spoken}, which takes calls of its "
-                "own format only; call it in that format, or route the model to one of the kind openai or litellm"
+                f"model {request['model']!r} is served by an upstream of the kind {spoken}, which cannot be asked in "
+                "this format; call it in its own, or route the model to one of the kind openai or litellm"
             )
             raise CallRefusedError(message, status=400, code="wrong_dialect", param="model")
         return able

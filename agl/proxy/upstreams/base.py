@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from agl.errors import ConfigError, InferenceError
@@ -79,6 +79,19 @@ class Server(Protocol):
 
     async def aclose(self) -> None:
         """Close its connections."""
+        ...
+
+
+@runtime_checkable
+class CountingServer(Protocol):
+    """A server that can count a prompt's tokens without sampling."""
+
+    async def count_tokens(self, request: Mapping[str, Any], context: CallContext) -> int | None:
+        """Return how many tokens the prompt of a canonical request has; None where it cannot after all.
+
+        Raises:
+            InferenceError: as ``Server.complete`` does.
+        """
         ...
 
 

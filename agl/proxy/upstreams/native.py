@@ -72,6 +72,8 @@ RESPONSES = NativeFormat(
 _NOT_SAID = frozenset({"model", "seed", "logprobs", "return_token_ids", "n"})
 """Forced parameters that these providers do not have and whose absence the record shows: the model's name stands by
 itself, seeds, ids and logprobs are missing there, one answer is the only number."""
+_ONE_UNASKED = ("temperature", "top_p")
+"""Are 1 where nothing is said. Newer models refuse to be told, or to be told both."""
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _PASSED_HEADERS = ("anthropic-version", "anthropic-beta", "openai-beta")
 
@@ -171,7 +173,9 @@ class NativeServer:
         """The client's body with the model's name and the forced parameters in the format's own words."""
         asked = {**context.native, "model": self._model or request["model"]}
         for name, value in context.forced.items():
-            if name in _LIMITS:
+            if name in _ONE_UNASKED and value == 1:
+                asked.pop(name, None)
+            elif name in _LIMITS:
                 asked[self._format.limit] = value
             elif name in self._format.known:
                 asked[name] = value

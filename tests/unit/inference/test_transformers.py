@@ -313,3 +313,11 @@ def test_building_the_engine_imports_neither_torch_nor_transformers(policy: Poli
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_the_tokens_of_a_prompt_are_counted_without_sampling(engine: TransformersEngine) -> None:
+    asked = request("SELECT name FROM singer", max_tokens=1)
+    counted = await engine.count_tokens(asked)
+    assert counted == len((await engine.complete_chat(asked))["prompt_token_ids"])
+    with pytest.raises(InferenceError):
+        await engine.count_tokens({**asked, "model": "other"})

@@ -39,6 +39,9 @@ class Routed:
         self.asked.append((body, context))
         return self.answer
 
+    async def count_tokens(self, request, *, context=None):
+        return self.answer.get("counted")
+
 
 class Counter:
     model = "policy"
@@ -77,6 +80,9 @@ async def test_an_upstream_that_chooses_embeds(upstream):
 
 async def test_an_upstream_that_counts_is_asked_to():
     assert await num_prompt_tokens(Counter(), {"messages": [1, 2]}, CallContext()) == 2
+    routed = Routed({"counted": 0})
+    assert await num_prompt_tokens(routed, REQUEST, CallContext()) == 0
+    assert routed.asked == []
 
 
 async def test_an_upstream_that_cannot_count_samples_one_token_and_says_its_usage(upstream):

@@ -36,13 +36,13 @@ def test_each_url_is_a_server():
     ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "dialect"), [("anthropic", AnthropicMessages()), ("responses", OpenAIResponses())]
-)
-def test_native_kinds_take_calls_of_their_format_alone(kind, dialect):
-    target = open_one(upstream=kind, urls=("http://a/v1",))
-    assert target.takes(CallContext(dialect=dialect))
+def test_a_server_of_responses_takes_calls_of_its_format_alone_and_anthropics_all():
+    target = open_one(upstream="responses", urls=("http://a/v1",))
+    assert target.takes(CallContext(dialect=OpenAIResponses()))
     assert not target.takes(CallContext())
+    target = open_one(upstream="anthropic", urls=("http://a/v1",))
+    assert target.takes(CallContext(dialect=AnthropicMessages()))
+    assert target.takes(CallContext())
 
 
 async def test_the_engine_can_be_a_server_of_a_route():
@@ -53,9 +53,19 @@ async def test_the_engine_can_be_a_server_of_a_route():
     assert [chunk async for chunk in server.stream({"model": "m"}, CallContext())] == [{"engine": "m"}]
     assert await server.probe() is None
     assert not server.takes(CallContext(native_only=refused))
+    assert await server.count_tokens({"model": "m"}, CallContext()) is None
     with pytest.raises(CallRefusedError):
         await server.embed({"model": "m"})
     await target.aclose()
+
+
+async def test_an_engine_that_counts_does_so_on_a_route():
+    class Counting(Engine):
+        async def count_tokens(self, request):
+            return len(request["model"])
+
+    server = open_one(Counting(), upstream="engine").replicas[0].server
+    assert await server.count_tokens({"model": "four"}, CallContext()) == 4
 
 
 @pytest.mark.parametrize(

@@ -220,3 +220,21 @@ async def test_without_an_engine_an_unknown_model_is_a_404_that_lists_the_known(
         with pytest.raises(CallRefusedError, match="'gpt'; the models it has: judge") as caught:
             await router.complete_chat({"model": "gpt"})
     assert caught.value.status == 404
+
+
+async def test_tokens_are_counted_where_the_call_would_go(router, servers, engine, failure):
+    assert await router.count_tokens(CHAT, context=ROLLOUT) is None
+    assert await router.count_tokens({"model": "policy"}, context=ROLLOUT) is None
+    num_counted = iter((5, 6))
+
+    async def count(request, context=None):
+        if servers["http://a/v1"].failures:
+            raise servers["http://a/v1"].failures.pop()
+        return next(num_counted)
+
+    for counter in (engine, *servers.values()):
+        counter.count_tokens = count
+    servers["http://a/v1"].failures = [failure()]
+    assert await router.count_tokens(CHAT, context=ROLLOUT) == 5
+    assert await router.count_tokens({"model": "policy"}, context=ROLLOUT) == 6
+    assert asked(servers) == [0, 0, 0]

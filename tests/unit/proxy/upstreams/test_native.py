@@ -73,10 +73,19 @@ async def test_the_body_goes_on_as_it_came_and_the_answer_comes_back_as_it_came(
 async def test_only_the_model_and_what_is_forced_are_changed(http, model_server):
     model_server.answers = [httpx.Response(200, json=MESSAGE)]
     server = NativeServer(http, ANTHROPIC, model="claude-sonnet-5")
-    forced = {"model": "claude", "temperature": 1.0, "max_completion_tokens": 9, "stop": "END", "seed": 3}
+    forced = {"model": "claude", "temperature": 0.5, "max_completion_tokens": 9, "stop": "END", "seed": 3}
     await server.complete(CHAT, context(forced=forced))
-    changed = {"model": "claude-sonnet-5", "temperature": 1.0, "max_tokens": 9, "stop_sequences": ["END"]}
+    changed = {"model": "claude-sonnet-5", "temperature": 0.5, "max_tokens": 9, "stop_sequences": ["END"]}
     assert model_server.bodies == [BODY | changed]
+
+
+async def test_a_default_that_is_forced_is_not_said_since_newer_models_refuse_to_hear_it(
+    server, model_server
+):
+    model_server.answers = [httpx.Response(200, json=MESSAGE)]
+    native = {**BODY, "temperature": 0.3, "top_p": 0.5}
+    await server.complete(CHAT, context(native=native, forced={"temperature": 1.0, "top_p": 1.0}))
+    assert model_server.bodies == [BODY]
 
 
 async def test_what_is_forced_and_cannot_be_said_is_refused_by_name(server, model_server):
