@@ -32,6 +32,46 @@ class TaskData(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenTasks:
+    """The tasks of one run."""
+
+    train: list[Json]
+    val: list[Json]
+
+
+def chosen_tasks(
+    data: TaskData | None,
+    train: TaskData | Sequence[Json] | None = None,
+    val: TaskData | Sequence[Json] | None = None,
+) -> ChosenTasks:
+    """Return the tasks of a run: what is given for a part, else what ``data`` has; ``train`` as data brings its own.
+
+    Raises:
+        ConfigError: nothing says where tasks come from, or loading fails.
+    """
+    if data is None and train is None and val is None:
+        raise ConfigError("there are no tasks: give Trainer(data=...) or fit(agent, train, val)")
+    others = data if train is None or isinstance(train, Sequence) else train
+    return ChosenTasks(
+        train=_part(others if train is None else train, "train"),
+        val=_part(others if val is None else val, "val"),
+    )
+
+
+def _part(source: TaskData | Sequence[Json] | None, mode: Mode) -> list[Json]:
+    if source is None:
+        return []
+    if isinstance(source, str):
+        raise ConfigError(f"{mode}: tasks are a list or data such as FileTasks, not the text {source!r}")
+    if isinstance(source, Sequence):
+        return list(source)
+    try:
+        return source.load(mode)
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"data: {error}") from error
+
+
 class FileTasks:
     """Tasks from ``.jsonl`` files (one task a line) or ``.json`` files (one list of tasks).
 

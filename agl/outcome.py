@@ -42,6 +42,9 @@ class Outcome:
     run_dir: Path
     name: str
 
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
     def lines(self) -> list[str]:
         """Return the closing report, a line an item."""
         return [*self._results(), *self._samples(), *self._places(), *self._next()]

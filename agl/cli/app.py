@@ -128,6 +128,7 @@ def train(
             metavar="OVERRIDES", help="+recipe=NAME, GROUP=CHOICE, KEY=VALUE; --cfg shows the keys."
         ),
     ] = None,
+    *,
     cfg: Annotated[bool, typer.Option("--cfg", help="Print the composed settings and exit.")] = False,
     config_dir: Annotated[
         Path | None, typer.Option("--config-dir", help="A further folder of config groups and recipes.")
@@ -141,6 +142,14 @@ def train(
             "--resume", metavar="[RUN]", help="Go on with a run: its folder or name, or the newest."
         ),
     ] = None,
+    store_url: Annotated[
+        str | None,
+        typer.Option(
+            "--store-url",
+            metavar="URL",
+            help="Keep the run's records in the store that `agl store` serves there; its token is AGL_STORE_TOKEN.",
+        ),
+    ] = None,
 ) -> None:
     """Train an agent on tasks, as a recipe says.
 
@@ -150,11 +159,20 @@ def train(
       agl train +recipe=ppo_sql --cfg
       agl train +recipe=ppo_sql algorithm=grpo algorithm.iterations=20 seed=1
       agl train +recipe=ppo_sql policy=lora policy.path=Qwen/Qwen2.5-0.5B-Instruct
+      agl train +recipe=ppo_sql runner=processes runner.processes=2
+      agl train +recipe=ppo_sql runner=remote --store-url http://127.0.0.1:4747
       agl train --resume
     """
     from agl.cli import train as command
 
-    command.main(overrides or [], cfg=cfg, config_dir=config_dir, run_dir=run_dir, resume=resume)
+    command.main(
+        overrides or [],
+        cfg=cfg,
+        config_dir=config_dir,
+        run_dir=run_dir,
+        resume=resume,
+        store_url=store_url,
+    )
 
 
 @app.command()

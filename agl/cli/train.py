@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from agl.cli.run_folder import (
     ENDING_FILE,
@@ -17,14 +18,24 @@ from agl.cli.run_folder import (
     to_resume,
     unused,
 )
+from agl.cli.store.place import literal
 from agl.config import Settings, build, check, compose, load_settings, masked, save_settings, settings_text
 from agl.errors import ConfigError, MissingExtraError
+from agl.launch.roles import ROLE, part_from
+from agl.types import Json
 
 SWITCH_SECONDS = 0.0005
+CLIENT = "agl.store.client.LightningStoreClient"
 
 
 def main(
-    overrides: Sequence[str], *, cfg: bool, config_dir: Path | None, run_dir: Path | None, resume: str | None
+    overrides: Sequence[str],
+    *,
+    cfg: bool,
+    config_dir: Path | None,
+    run_dir: Path | None,
+    resume: str | None,
+    store_url: str | None,
 ) -> None:
     """Train, or with ``cfg`` only print the settings.
 
@@ -32,14 +43,19 @@ def main(
         ConfigError: a mistake in the settings; nothing was started.
     """
     _tune_process()
+    if part_from().role == "runner":
+        raise ConfigError(f"{ROLE}=runner is for scripts: to execute the rollouts of a run, start `agl run`")
     if resume is None:
-        settings = _new(compose("train", overrides, config_dir=config_dir), run_dir)
+        at_url = [] if store_url is None else ["store=client"]
+        settings = _new(compose("train", [*at_url, *overrides], config_dir=config_dir), run_dir)
     elif run_dir is not None or config_dir is not None:
         raise ConfigError(
             "--resume starts from the run's own folder and settings; leave --run-dir and --config-dir out"
         )
     else:
         settings = _resumed(to_resume(resume), overrides)
+    if store_url is not None:
+        settings = with_store_url(settings, store_url)
     if cfg:
         print(settings_text(settings), end="")
         return
@@ -60,6 +76,18 @@ def _resumed(folder: Path, overrides: Sequence[str]) -> Settings:
     return load_settings(folder / SETTINGS_FILE, overrides).with_values(run_dir=str(folder))
 
 
+def with_store_url(settings: Settings, url: str) -> Settings:
+    """Return the settings with their client store at that URL.
+
+    Raises:
+        ConfigError: the run's records are elsewhere.
+    """
+    store = cast("Mapping[str, Json]", settings.raw.get("store") or {})
+    if store.get("_target_") != CLIENT:
+        raise ConfigError("--store-url: this run has its records elsewhere; leave it out, or begin a new run")
+    return settings.with_values(store={**store, "url": literal(url)})
+
+
 def _train(settings: Settings, *, resume: bool) -> list[str]:
     """Run to the end and return the closing report."""
     from agl.trainer import Trainer
@@ -71,7 +99,8 @@ def _train(settings: Settings, *, resume: bool) -> list[str]:
         with locked(folder), logged(folder):
             save_settings(settings, folder / SETTINGS_FILE)
             (folder / ENDING_FILE).unlink(missing_ok=True)
-            lines = trainer.fit(resume=resume, settings=masked(settings)).lines()
+            outcome = trainer.fit(resume=resume, settings=masked(settings))
+            lines = [] if outcome is None else outcome.lines()
             (folder / ENDING_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
             return lines
     except KeyboardInterrupt as interrupt:

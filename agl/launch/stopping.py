@@ -1,4 +1,4 @@
-"""A service until it is stopped: the first signal asks, the second ends the process at once, and so does time."""
+"""Until a signal: services and work that the first one stops; the second ends the process at once, and so does time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack
+from types import FrameType
+from typing import Any, TypeVar
 
 from agl.launch.event_loop import loop_factory
 
 LIMIT_SECONDS = 4.5
 """For the way out; with the interpreter's own end a stop takes under 5 s, whatever hangs."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+INTERRUPTED = 130
+"""Exit code of what a signal ended."""
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +46,12 @@ def run_until_stopped(
         The signal that stopped it.
     """
     with ExitStack() as ended:
-        before = {number: signal.getsignal(number) for number in SIGNALS}
-        heeded = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]
+        heeded = _heeded()
         for number in heeded:
-            ended.callback(signal.signal, number, before[number])
+            ended.callback(signal.signal, number, signal.getsignal(number))
 
         def start_clock() -> None:
-            _start_clock(ended, limit_seconds, give_up)
+            _start_clock(ended, limit_seconds, lambda: give_up(1))
 
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_until_stopped(service, heeded, start_clock))
@@ -73,10 +78,70 @@ async def _until_stopped(
         return await asked
 
 
-def _start_clock(ended: ExitStack, limit_seconds: float, give_up: Callable[[int], object]) -> None:
+def run_interruptibly(
+    work: Callable[[], Coroutine[Any, Any, T]],
+    *,
+    limit_seconds: float = LIMIT_SECONDS,
+    give_up: Callable[[int], object] = os._exit,
+) -> T:
+    """Run a coroutine to its end in an event loop of its own; SIGINT or SIGTERM cancels it, and its threads must end.
+
+    Signals reach the main thread only: in another one there is nothing to catch. A signal that the process was started
+    to ignore stays ignored. A second one has the system's own effect: the process is gone at once.
+
+    Args:
+        work: makes the coroutine, inside the loop.
+        limit_seconds: from the signal; work that has not ended by then is given up.
+        give_up: ends the process with an exit code.
+
+    Raises:
+        KeyboardInterrupt: a signal came before the work had ended.
+    """
+    came: list[int] = []
+    cancels: list[Callable[[], object]] = []
+    with ExitStack() as ended:
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            del frame
+            came.append(number)
+            for each in heeded:
+                signal.signal(each, signal.SIG_DFL)
+            _start_clock(ended, limit_seconds, lambda: give_up(INTERRUPTED))
+            for cancel in cancels:
+                cancel()
+
+        heeded = _heeded() if threading.current_thread() is threading.main_thread() else []
+        for number in heeded:
+            ended.callback(signal.signal, number, signal.signal(number, on_signal))
+
+        async def cancellable() -> T:
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            assert task is not None
+            cancels.append(lambda: loop.call_soon_threadsafe(task.cancel))
+            if came:
+                task.cancel()
+            try:
+                return await work()
+            finally:
+                cancels.clear()
+
+        try:
+            with asyncio.Runner(loop_factory=loop_factory()) as runner:
+                return runner.run(cancellable())
+        except BaseException as error:
+            if came:
+                raise KeyboardInterrupt from error
+            raise
+
+
+def _heeded() -> list[signal.Signals]:
+    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def _start_clock(ended: ExitStack, limit_seconds: float, give_up: Callable[[], object]) -> None:
     def expire() -> None:
-        log.error("the service did not end within %s s of the signal and is given up", limit_seconds)
-        give_up(1)
+        log.error("what the signal stopped did not end within %s s and is given up", limit_seconds)
+        give_up()
 
     clock = threading.Timer(limit_seconds, expire)
     clock.daemon = True

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -381,29 +380,6 @@ class LightningStore(RolloutQueue, SpanLog, ResourceBook, WorkerRegistry, RunBoo
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreAddress:
-    """Where other processes reach a store over HTTP.
-
-    Args:
-        url: of the server.
-        token: what it asks for; None where it asks for nothing.
-    """
-
-    url: str
-    token: str | None = field(default=None, repr=False)
-
-
-@runtime_checkable
-class Addressable(Protocol):
-    """A store that is served already."""
-
-    @property
-    def address(self) -> StoreAddress:
-        """Where other processes reach it, too."""
-        ...
 
 
 @runtime_checkable

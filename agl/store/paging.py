@@ -11,7 +11,7 @@ import orjson
 
 from agl.errors import InvalidRequestError
 from agl.store.base import LightningStore
-from agl.types import Attempt, AttemptQuery, Page, Rollout, RolloutQuery, Span, SpanQuery
+from agl.types import Attempt, AttemptQuery, Page, Rollout, RolloutQuery, Run, RunQuery, Span, SpanQuery
 from agl.types.query import ListQuery
 
 T = TypeVar("T")
@@ -51,6 +51,12 @@ async def iter_attempts(store: LightningStore, query: AttemptQuery) -> AsyncIter
     """Yield all attempts of a query, page by page; ``limit`` is the size of a page."""
     async for attempt in _walk(store.query_attempts, query):
         yield attempt
+
+
+async def iter_runs(store: LightningStore, query: RunQuery | None = None) -> AsyncIterator[Run]:
+    """Yield all runs of a query, page by page; ``limit`` is the size of a page."""
+    async for run in _walk(store.query_runs, query or RunQuery()):
+        yield run
 
 
 async def iter_spans(store: LightningStore, query: SpanQuery) -> AsyncIterator[Span]:

@@ -199,7 +199,7 @@ class Caller:
         after: _FailureError | None = None,
         patience_seconds: float | None = None,
     ) -> Answer:
-        """Send until there is an answer that another try would not change, for ``retry_seconds`` unless told otherwise."""
+        """Send until there is an answer that another try would not change, for ``retry_seconds`` or as told."""
         outage: Outage | None = None
         failure, seconds = after, self._patience.answer_seconds
         while True:

@@ -11,7 +11,8 @@ from typing import Any
 
 from agl.errors import ConfigError
 from agl.http.address import Dial, dialer
-from agl.store.base import LightningStore, StoreAddress
+from agl.store.address import StoreAddress
+from agl.store.base import LightningStore
 from agl.store.client.address import address_from
 from agl.store.client.bodies import OBJECT, decoded, target
 from agl.store.client.caller import Caller, Means, Patience

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agl.launch.stopping import SIGNALS, run_until_stopped
+from agl.launch.stopping import SIGNALS, run_interruptibly, run_until_stopped
 
 
 @asynccontextmanager
@@ -111,3 +111,85 @@ def test_the_error_of_a_service_that_does_not_open_comes_through() -> None:
     with pytest.raises(OSError, match="no"):
         run_until_stopped(service)
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+# Work that ends by itself.
+
+
+def test_work_returns_what_it_made() -> None:
+    async def work() -> int:
+        await asyncio.sleep(0)
+        return 5
+
+    before = [signal.getsignal(number) for number in SIGNALS]
+    assert run_interruptibly(work) == 5
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_cancels_work_which_tidies_up(number: signal.Signals) -> None:
+    log: list[str] = []
+
+    async def work() -> None:
+        try:
+            signal.raise_signal(number)
+            await asyncio.sleep(60)
+        finally:
+            log.append("tidied")
+
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with pytest.raises(KeyboardInterrupt):
+        run_interruptibly(work)
+    assert log == ["tidied"]
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_what_fails_on_the_way_out_is_an_interrupt_with_its_cause() -> None:
+    async def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise OSError("the store is gone") from None
+
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        run_interruptibly(work)
+    assert str(interrupt.value.__cause__) == "the store is gone"
+
+
+def test_an_error_without_a_signal_stays_as_it_is() -> None:
+    async def work() -> None:
+        raise ValueError("its own")
+
+    with pytest.raises(ValueError, match="its own"):
+        run_interruptibly(work)
+
+
+def test_a_thread_that_outlives_its_time_is_given_up_with_code_130() -> None:
+    codes: list[int] = []
+    over = threading.Event()
+
+    def give_up(code: int) -> None:
+        codes.append(code)
+        over.set()
+
+    async def work() -> None:
+        thread = asyncio.create_task(asyncio.to_thread(over.wait))
+        await asyncio.sleep(0)
+        signal.raise_signal(signal.SIGINT)
+        await thread
+
+    with pytest.raises(KeyboardInterrupt):
+        run_interruptibly(work, limit_seconds=0.01, give_up=give_up)
+    assert codes == [130]
+
+
+def test_work_in_another_thread_catches_no_signals() -> None:
+    async def work() -> int:
+        return 7
+
+    results: list[int] = []
+    thread = threading.Thread(target=lambda: results.append(run_interruptibly(work)))
+    thread.start()
+    thread.join()
+    assert results == [7]
