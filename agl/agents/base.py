@@ -56,6 +56,24 @@ class LongLived(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What an agent may return that tells its reward from what it has to say.
+
+    Args:
+        value: what a grader gets as ``result``.
+        reward: as an agent returns it; without a grader, the attempt's.
+    """
+
+    value: object
+    reward: object = None
+
+
+def is_external(agent: Agent) -> bool:
+    """Tell whether the agent's work is done by programs that need the store's URL to record something."""
+    return bool(getattr(agent, "external", False))
+
+
 @asynccontextmanager
 async def opened(agent: Agent) -> AsyncGenerator[Agent]:
     """Give the agent ready for work, set up if it is one that needs it; leaving the block takes it down."""

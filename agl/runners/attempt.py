@@ -14,20 +14,21 @@ from dataclasses import dataclass, field, replace
 from opentelemetry.trace import Span as OtelSpan
 from opentelemetry.trace import StatusCode
 
-from agl.agents.base import Agent, Assignment, MissingResourceError
+from agl.agents.base import Agent, Answer, Assignment, MissingResourceError
 from agl.errors import AgentError
 from agl.runners.grading import Grader
 from agl.runners.hooks import HookCalls
 from agl.runners.outcome import STOPPED, Outcome
 from agl.runners.resources import ResourceShelf
+from agl.runners.retry import when_available
 from agl.store.base import SpanLog
 from agl.tracing.context import AttemptContext
 from agl.tracing.emit import record_reward
 from agl.tracing.plain import clean_text
-from agl.tracing.reward import Reward, reward_from_value
+from agl.tracing.reward import Reward, finite, reward_from_value
 from agl.tracing.tracer import Tracer
 from agl.types import AttemptedRollout, ErrorInfo, Span, SpanQuery
-from agl.types.attributes import AGENT, ERROR_TYPE
+from agl.types.attributes import AGENT, ERROR_TYPE, REWARD_DIMENSION_PREFIX, REWARD_SPAN, REWARD_VALUE
 from agl.types.tokens import is_scoped, scoped_token
 
 log = logging.getLogger(__name__)
@@ -114,10 +115,14 @@ async def _run(claim: AttemptedRollout, workplace: Workplace, context: AttemptCo
         await workplace.hooks.start("on_trace_start", workplace.agent, claim)
         result = await workplace.agent.run(assignment)
         name = workplace.agent.name
+        said = result if isinstance(result, Answer) else Answer(value=result, reward=result)
+        result = said.reward
         if workplace.grader is not None:
-            result = await workplace.grader.grade(assignment, result, lambda: _spans(claim, workplace))
+            result = await workplace.grader.grade(assignment, said.value, lambda: _spans(claim, workplace))
             name = f"the grader {workplace.grader.name}"
         reward = _reward(result, context, name)
+        if reward is None and workplace.store_url is not None:
+            reward = await _emitted_elsewhere(claim, workplace)
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 - the boundary of an attempt: recorded on it
@@ -226,14 +231,30 @@ async def _end(
             root.record_exception(error, {"agl.hook": name})
 
 
-async def _spans(claim: AttemptedRollout, workplace: Workplace) -> Sequence[Span]:
-    """The attempt's spans so far, for its grader."""
+async def _emitted_elsewhere(claim: AttemptedRollout, workplace: Workplace) -> Reward | None:
+    """The last reward that a process which the agent started sent to the store, if any."""
+    last: Reward | None = None
+    for span in await _spans(claim, workplace, name=REWARD_SPAN):
+        dimensions = {
+            key.removeprefix(REWARD_DIMENSION_PREFIX): value
+            for key, value in span.attributes.items()
+            if key.startswith(REWARD_DIMENSION_PREFIX)
+        }
+        value = finite(span.attributes.get(REWARD_VALUE), "a reward")
+        last = Reward(value=value, dimensions={key: finite(n, key) for key, n in dimensions.items()})
+    return last
+
+
+async def _spans(claim: AttemptedRollout, workplace: Workplace, *, name: str | None = None) -> Sequence[Span]:
+    """The attempt's spans so far, all or those of a name."""
     await workplace.tracer.flush()
+    rollout_id, attempt_id = claim.rollout.rollout_id, claim.attempt.attempt_id
     spans: list[Span] = []
     cursor: str | None = None
     while True:
-        page = await workplace.store.query_spans(
-            SpanQuery(rollout_id=claim.rollout.rollout_id, attempt_id=claim.attempt.attempt_id, cursor=cursor)
+        query = SpanQuery(rollout_id=rollout_id, attempt_id=attempt_id, name=name, cursor=cursor)
+        page = await when_available(
+            lambda query=query: workplace.store.query_spans(query), what=f"reading spans of {rollout_id}"
         )
         spans.extend(page.items)
         cursor = page.next_cursor

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from opentelemetry import context as otel_context
+from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Tracer as OtelTracer
@@ -85,3 +86,14 @@ def entered(attempt: AttemptContext) -> Generator[AttemptContext]:
     finally:
         otel_context.detach(otel_token)
         _current.reset(token)
+
+
+def traceparent() -> str | None:
+    """Return the current span as other processes are told of it, None when there is none.
+
+    Source: W3C Trace Context, https://www.w3.org/TR/trace-context/#traceparent-header
+    """
+    span = trace.get_current_span().get_span_context()
+    if not span.is_valid:
+        return None
+    return f"00-{trace.format_trace_id(span.trace_id)}-{trace.format_span_id(span.span_id)}-01"
