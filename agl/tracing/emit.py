@@ -1,6 +1,7 @@
 """What agents may record: rewards, messages, objects, exceptions.
 
-Outside of an attempt these check their input and do nothing else, so that an agent runs standalone unchanged.
+Outside of an attempt these check their input and do nothing else, so that an agent runs standalone unchanged. A Python
+program that a command agent runs, and what that starts, is in the attempt that its environment names.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Mapping
 from opentelemetry.trace import StatusCode
 from opentelemetry.util.types import AttributeValue
 
-from agl.tracing.context import AttemptContext, current_attempt
+from agl.tracing.context import AttemptContext
+from agl.tracing.outside import attempt_here
 from agl.tracing.plain import json_text, plain
 from agl.tracing.reward import Reward, reward_from_value
 from agl.types.attributes import (
@@ -44,7 +46,7 @@ def emit_reward(value: float | Mapping[str, float], *, primary: str | None = Non
         ValueError: NaN, infinite, or no primary dimension.
     """
     reward = reward_from_value(value, primary=primary)
-    attempt = current_attempt()
+    attempt = attempt_here()
     if attempt is None:
         log.debug("reward %s is not recorded: there is no attempt here", value)
         return
@@ -64,7 +66,7 @@ def emit_message(body: str, *, attributes: Attributes | None = None) -> None:
         raise TypeError(
             f"emit_message takes a str, not {type(body).__name__}; use emit_object for other values"
         )
-    attempt = current_attempt()
+    attempt = attempt_here()
     if attempt is None:
         log.debug("message is not recorded, there is no attempt here: %s", body)
         return
@@ -73,7 +75,7 @@ def emit_message(body: str, *, attributes: Attributes | None = None) -> None:
 
 def emit_object(value: object, *, attributes: Attributes | None = None) -> None:
     """Record any value on the attempt, as JSON; what JSON cannot say becomes text."""
-    attempt = current_attempt()
+    attempt = attempt_here()
     if attempt is None:
         log.debug("a %s is not recorded: there is no attempt here", type(value).__name__)
         return
@@ -84,7 +86,7 @@ def emit_exception(error: BaseException, *, attributes: Attributes | None = None
     """Record a handled exception with its traceback; the attempt goes on and may still succeed."""
     if not isinstance(error, BaseException):  # pyright: ignore[reportUnnecessaryIsInstance] - agents are not type-checked
         raise TypeError(f"emit_exception takes an exception, not {type(error).__name__}")
-    attempt = current_attempt()
+    attempt = attempt_here()
     if attempt is None:
         log.debug("%s is not recorded: there is no attempt here", type(error).__name__)
         return

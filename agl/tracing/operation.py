@@ -15,8 +15,8 @@ from typing import Any, ParamSpec, Self, TypeVar, cast, overload
 
 from opentelemetry.trace import Span
 
-from agl.tracing.context import current_attempt
 from agl.tracing.emit import Attributes, otel_attributes
+from agl.tracing.outside import attempt_here
 from agl.tracing.plain import json_text
 from agl.types.attributes import OPERATION_INPUT, OPERATION_OUTPUT
 
@@ -44,7 +44,7 @@ class Operation:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        attempt = current_attempt()
+        attempt = attempt_here()
         if attempt is not None:
             attributes = otel_attributes(self._attributes)
             if self._input is not NOT_RECORDED:
@@ -110,7 +110,7 @@ def _recorded(function: Callable[P, R], name: str, attributes: Attributes | None
     signature = inspect.signature(function)
 
     def _opened(*args: P.args, **kwargs: P.kwargs) -> Operation:
-        if current_attempt() is None:
+        if attempt_here() is None:
             return Operation(name)
         return Operation(name, input=_arguments(signature, args, kwargs), attributes=attributes)
 
