@@ -91,7 +91,10 @@ async def test_a_call_by_way_of_anthropics_format_shows_its_client_what_a_chat_s
     shown = await client.ask(straight, feature, stream=stream)
     chats = list(vllm.requests)
     vllm.forget()
-    assert await client.ask(llm, feature, stream=stream) == shown
+    translated = await client.ask(llm, feature, stream=stream)
+    if len(chats) > 1:  # the second prompt holds the first answer's arguments, spaced in Anthropic's way
+        translated.usage = shown.usage = None
+    assert translated == shown
     assert [said_to(asked) for asked in vllm.requests] == [said_to(asked) for asked in chats]
     spans = await spans_of(store, attempt)
     assert len(spans) == len(chats)
