@@ -69,11 +69,6 @@ class Answer:
     reward: object = None
 
 
-def is_external(agent: Agent) -> bool:
-    """Tell whether the agent's work is done by programs that need the store's URL to record something."""
-    return bool(getattr(agent, "external", False))
-
-
 @asynccontextmanager
 async def opened(agent: Agent) -> AsyncGenerator[Agent]:
     """Give the agent ready for work, set up if it is one that needs it; leaving the block takes it down."""

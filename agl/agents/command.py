@@ -65,8 +65,6 @@ class CommandAgent:
         name: for traces and messages; by default the program's own.
     """
 
-    external = True
-
     def __init__(
         self,
         command: list[str],
@@ -89,6 +87,11 @@ class CommandAgent:
     def name(self) -> str:
         """What the agent is called in traces and messages."""
         return self._name
+
+    @property
+    def needs_store_url(self) -> bool:
+        """The program may want to reach the store: to emit a reward, or to send spans."""
+        return True
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
