@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from agl.errors import ConflictError, InvalidRequestError
+from agl.store.retries import retry_at
 from agl.types import (
     Attempt,
     AttemptedRollout,
@@ -169,6 +170,7 @@ def claimed(
         "num_attempts": number,
         "resources_id": rollout.resources_id or resources_id,
         "started_at": now if rollout.started_at is None else rollout.started_at,
+        "retry_at": None,
     }
     return AttemptedRollout(rollout=rollout.changed(**changes), attempt=attempt)
 
@@ -191,7 +193,9 @@ def alive(held: AttemptedRollout, *, now: float, worker_id: str | None = None) -
 
 
 def ended(held: AttemptedRollout, report: AttemptReport, *, now: float) -> AttemptedRollout:
-    """End an open attempt; the rollout is done, waits for another attempt, or has failed with the attempt's error."""
+    """End an open attempt; the rollout is done, waits for another attempt (after a pause, if its config asks for one),
+    or has failed with the attempt's error.
+    """
     end = report.status
     if end is None or end not in ATTEMPT_MOVES[held.attempt.status]:
         raise ConflictError(
@@ -209,6 +213,9 @@ def ended(held: AttemptedRollout, report: AttemptReport, *, now: float) -> Attem
     )
     status = rollout_end(held.rollout.config, held.rollout.num_attempts, end)
     changes: dict[str, object] = {"status": status}
+    if status == "requeuing":
+        number = held.rollout.num_attempts
+        changes["retry_at"] = retry_at(held.rollout.config, held.rollout.rollout_id, number, now=now)
     if is_terminal(status):
         changes |= {
             "finished_at": now,
@@ -293,7 +300,12 @@ def cancelled(rollout: Rollout, attempt: Attempt | None, *, now: float) -> tuple
         held = AttemptedRollout(rollout=rollout, attempt=attempt)
         held = ended(held, AttemptReport(status="cancelled"), now=now)
         return held.rollout, held.attempt
-    changes = {"status": "cancelled", "finished_at": now, "error": ErrorInfo(cause="cancelled")}
+    changes = {
+        "status": "cancelled",
+        "finished_at": now,
+        "error": ErrorInfo(cause="cancelled"),
+        "retry_at": None,
+    }
     return rollout.changed(**changes), attempt
 
 

@@ -1,4 +1,4 @@
--- The SQLite store, version 2. `position` numbers every row in the order in which the store wrote it.
+-- The SQLite store, version 3. `position` numbers every row in the order in which the store wrote it.
 -- A change here is a new version: a file migrate_to_N.sql beside this one and a step in sqlite/migrations.py.
 
 CREATE TABLE identity (
@@ -25,10 +25,12 @@ CREATE TABLE rollout (
   started_at REAL,
   finished_at REAL,
   num_attempts INTEGER NOT NULL,
-  queue_position INTEGER             -- place in the queue; NULL unless pending or requeuing
+  queue_position INTEGER,            -- place in the queue; NULL unless pending or requeuing, and while a retry pauses
+  retry_at REAL                      -- when a retry that pauses gets its place in the queue; NULL for all others
 ) STRICT;
 CREATE INDEX rollout_queue ON rollout (priority DESC, queue_position) WHERE queue_position IS NOT NULL;
 CREATE INDEX rollout_run_queue ON rollout (run_id, priority DESC, queue_position) WHERE queue_position IS NOT NULL;
+CREATE INDEX rollout_retry ON rollout (retry_at, run_id) WHERE retry_at IS NOT NULL;
 CREATE INDEX rollout_created ON rollout (created_at);
 CREATE INDEX rollout_started ON rollout (started_at);
 CREATE INDEX rollout_finished ON rollout (finished_at);

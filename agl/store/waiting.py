@@ -77,12 +77,14 @@ class Finishes:
         self._waiting: dict[str, set[FinishWait]] = {}
         self._closed = False
 
-    def join(self, rollout_ids: Iterable[str]) -> FinishWait:
-        """Register a wait. Announce those that are terminal already, once they are read."""
-        wait = FinishWait(set(rollout_ids), asyncio.get_running_loop().create_future())
+    def join(self, rollout_ids: Iterable[str], *, at_least: int | None = None) -> FinishWait:
+        """Register a wait for all of the rollouts, or for that many of them. Announce those that are terminal already,
+        once they are read.
+        """
+        wait = FinishWait(set(rollout_ids), asyncio.get_running_loop().create_future(), at_least=at_least)
         for rollout_id in wait.missing:
             self._waiting.setdefault(rollout_id, set()).add(wait)
-        if self._closed or not wait.missing:
+        if self._closed or wait.is_over:
             wait.done.set_result(None)
         return wait
 
@@ -115,14 +117,20 @@ class Finishes:
 
 
 class FinishWait:
-    """One caller's wait: the rollouts still missing, and the future that is done when none is."""
+    """One caller's wait: the rollouts still missing, and the future that is done when none is, or few enough are."""
 
-    def __init__(self, missing: set[str], done: asyncio.Future[None]) -> None:
+    def __init__(self, missing: set[str], done: asyncio.Future[None], *, at_least: int | None = None) -> None:
         self.missing = missing
         self.done = done
+        self._may_miss = 0 if at_least is None else max(len(missing) - at_least, 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is waited for."""
+        return len(self.missing) <= self._may_miss
 
     def saw(self, rollout_id: str) -> None:
         """Note that a rollout is terminal."""
         self.missing.discard(rollout_id)
-        if not self.missing and not self.done.done():
+        if self.is_over and not self.done.done():
             self.done.set_result(None)

@@ -135,6 +135,8 @@ class Wait(Record):
 
     rollout_ids: tuple[str, ...] = Field(max_length=MAX_BATCH)
     timeout_seconds: float = Field(default=0.0, ge=0.0, le=MAX_WAIT_SECONDS)
+    at_least: int | None = Field(default=None, ge=0)
+    """Answer as soon as so many are terminal; null is all."""
 
 
 class RolloutUpdate(Record):

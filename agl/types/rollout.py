@@ -37,6 +37,11 @@ class RolloutConfig(Record):
     """All attempts count, the first included."""
     retry_on: tuple[RetryCause, ...] = ("failed", "timeout", "unresponsive")
     """Ends that lead to another attempt while ``max_attempts`` allows one."""
+    retry_delay_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Longest pause before the second attempt; doubled for each further one. 0 is no pause at all."""
+    retry_max_delay_seconds: float = Field(default=300.0, ge=0, allow_inf_nan=False)
+    """The doubled pause grows no longer than this. Every pause is shortened by up to half of it, by the rollout's id
+    and the attempt's number, so that rollouts that failed together do not come back together."""
 
 
 class RolloutRequest(Record):
@@ -93,6 +98,8 @@ class Rollout(Record):
     started_at: float | None = None
     finished_at: float | None = None
     num_attempts: int = 0
+    retry_at: float | None = None
+    """When a rollout that pauses before its next attempt joins the queue; None where it does not pause."""
 
 
 class AttemptedRollout(Record):

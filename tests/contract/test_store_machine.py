@@ -45,6 +45,8 @@ CONFIGS = st.builds(
     unresponsive_seconds=st.sampled_from([None, 8.0]),
     max_attempts=st.integers(1, 3),
     retry_on=st.sampled_from([("failed", "timeout", "unresponsive"), ("failed",), ("unresponsive",), ()]),
+    retry_delay_seconds=st.sampled_from([0.0, 0.0, 2.0, 10.0]),
+    retry_max_delay_seconds=st.sampled_from([3.0, 300.0]),
 )
 REQUESTS = st.builds(
     RolloutRequest,
@@ -471,11 +473,18 @@ class StoreMachine(RuleBasedStateMachine):
     def rollouts_agree(self) -> None:
         page = self.run(self.store.query_rollouts(RolloutQuery(limit=10_000)))
         seen = [
-            (one.rollout_id, one.status, one.reward, one.error.cause if one.error else None, one.num_attempts)
+            (
+                one.rollout_id,
+                one.status,
+                one.reward,
+                one.error.cause if one.error else None,
+                one.num_attempts,
+                one.retry_at,
+            )
             for one in page.items
         ]
         assert seen == [
-            (one.rollout_id, one.status, one.reward, one.cause, len(one.tries))
+            (one.rollout_id, one.status, one.reward, one.cause, len(one.tries), one.retry_at)
             for one in self.model.entries.values()
         ]
 
@@ -486,6 +495,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert Counter(counts["rollouts"]) == by_status
         assert sum(counts["rollouts"].values()) == len(self.model.entries)
         assert Counter(counts["attempts"]) == Counter(one.status for _, one in self.model.tries)
+        assert counts["pausing"] == sum(one.retry_at is not None for one in self.model.entries.values())
         assert counts["spans"] == len(self.model.spans())
         assert counts["runs"] == len(self.model.runs)
 
@@ -503,15 +513,16 @@ EXAMPLES = {
     "mongo": (3, 25),
     "http-mongo": (2, 20),
 }
-"""Walks and steps of each implementation: as many as fit into some seconds."""
+"""Walks and steps of each implementation in the profile ``quick``: as many as fit into some seconds."""
 
 
 def _case(kind: str) -> type:
     machine = type(f"{kind.title()}Machine", (StoreMachine,), {"kind_name": kind})
     examples, steps = EXAMPLES[kind]
     case = machine.TestCase
+    more = settings().max_examples // settings.get_profile("quick").max_examples
     case.settings = settings(
-        max_examples=examples,
+        max_examples=examples * more,
         stateful_step_count=steps,
         deadline=None,
         suppress_health_check=list(HealthCheck),

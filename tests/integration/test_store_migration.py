@@ -76,7 +76,7 @@ async def test_a_migration_killed_at_any_moment_loses_nothing(
     killed_in_migration(path, moment * old_store.seconds / 2)  # and again while it recovers
     records = old_store.records
     async with SqliteLightningStore(str(path)) as store:
-        assert (await store.health())["schema_version"] == 2
+        assert (await store.health())["schema_version"] == 3
         assert [one async for one in iter_rollouts(store)] == records.rollouts
         assert [one async for one in iter_spans(store, SpanQuery())] == records.spans + records.strays
     db = sqlite3.connect(path)

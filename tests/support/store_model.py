@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agl.errors import ConflictError, NotFoundError
+from agl.store.retries import retry_at
 from agl.types import RolloutConfig, RolloutRequest, Span
 
 QUEUED = ("pending", "requeuing")
@@ -54,6 +55,7 @@ class Entry:
     cause: str | None = None
     finished: float | None = None
     metadata: Any = field(default_factory=dict)
+    retry_at: float | None = None
     tries: list[Try] = field(default_factory=list)
     stored: dict[str, Span] = field(default_factory=dict)
     """Spans of the rollout that name no attempt."""
@@ -124,6 +126,11 @@ class StoreModel:
             self._end(
                 entry, "timeout" if timeout else "unresponsive", "timeout" if timeout else "unresponsive"
             )
+        paused = [
+            (one.retry_at, place, one) for place, one in enumerate(self.entries.values()) if one.retry_at
+        ]
+        for _, _, entry in sorted(one for one in paused if one[0] <= now):
+            entry.retry_at, entry.place = None, next(self._places)
 
     def forgive(self) -> None:
         """Nobody could be heard while the store was away: silence starts anew, time limits go on."""
@@ -145,6 +152,7 @@ class StoreModel:
         held.status, held.lease = end, None
         if end in entry.config.retry_on and len(entry.tries) < entry.config.max_attempts:
             self._requeue(entry)
+            entry.retry_at = retry_at(entry.config, entry.rollout_id, len(entry.tries), now=self.now)
             return
         entry.status = end if end in ("succeeded", "cancelled") else "failed"
         entry.cause, entry.reward, entry.finished = cause, reward, self.now
@@ -166,7 +174,7 @@ class StoreModel:
         return self.entries[rollout_id]
 
     def queue(self, run_id: str | None = None) -> list[Entry]:
-        waiting = [one for one in self.entries.values() if one.status in QUEUED]
+        waiting = [one for one in self.entries.values() if one.status in QUEUED and one.retry_at is None]
         mine = [one for one in waiting if run_id is None or one.run_id == run_id]
         return sorted(mine, key=lambda one: (-one.priority, one.place))
 
@@ -181,7 +189,7 @@ class StoreModel:
         lease = self._lease(entry.config, self.now)
         number, claimed = len(entry.tries) + 1, next(self._claims)
         entry.tries.append(Try(attempt_id, worker, request_id, number, claimed, self.now, self.now, lease))
-        entry.status = "preparing"
+        entry.status, entry.retry_at = "preparing", None
 
     def undo(self, worker: str, request_id: str) -> list[str]:
         back: list[str] = []
@@ -226,6 +234,7 @@ class StoreModel:
             self._end(entry, "cancelled", "cancelled")
         elif entry.status != "cancelled":
             entry.status, entry.cause, entry.finished = "cancelled", "cancelled", self.now
+            entry.retry_at = None
 
     def update(
         self,

@@ -81,7 +81,7 @@ async def save(
     """Write a decision; None when the document is not any more as it was read (or not as ``only_if`` says)."""
     old, new = str(document["status"]), decision.rollout
     place = None
-    if new.status in lifecycle.QUEUED and old not in lifecycle.QUEUED:
+    if new.status in lifecycle.QUEUED and old not in lifecycle.QUEUED and new.retry_at is None:
         place = await access.numbers(1)
     update = updates.change(document, new, decision.attempt, place=place, ended_by=decision.ended_by)
     where = {"_id": document["_id"], "rev": document["rev"], **(only_if or {})}
@@ -117,3 +117,5 @@ def announce(access: Access, document: Document, *, joined: bool, ended: bool) -
         access.finishes.announce((document["_id"],))
     if "open" in document:
         access.deadlines.expect(document["deadline"])
+    if "retry_at" in document:
+        access.deadlines.expect(document["retry_at"])

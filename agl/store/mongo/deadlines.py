@@ -25,6 +25,8 @@ class Deadlines:
         self._look = look
         self._clock = clock
         self._next = NEVER
+        self._looked_for = NEVER
+        """The deadline for which a look is under way."""
         self._earlier = asyncio.Event()
         self._looking = asyncio.Lock()
 
@@ -35,8 +37,11 @@ class Deadlines:
             self._earlier.set()
 
     async def ready(self) -> None:
-        """Look now if a known deadline has come. Called before every write; of many callers one looks."""
-        if self._next <= self._clock():
+        """Look now if a known deadline has come, or wait for the look that is under way for it.
+
+        Called before every write; of many callers one looks.
+        """
+        if min(self._next, self._looked_for) <= self._clock():
             async with self._looking:
                 if self._next <= self._clock():
                     await self._look_once()
@@ -48,11 +53,14 @@ class Deadlines:
 
     async def _look_once(self) -> None:
         known, self._next = self._next, NEVER  # what is heard of during the look counts, too
+        self._looked_for = known
         try:
             found = await self._look(self._clock())
         except BaseException:
             self.expect(known)
             raise
+        finally:
+            self._looked_for = NEVER
         self.expect(found)
 
     async def pause(self, longest_seconds: float) -> None:

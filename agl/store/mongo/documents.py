@@ -6,7 +6,8 @@ counts the changes that decisions depend on.
 
 ``lease`` and ``deadline`` are points in time while an attempt is under way. While the rollout waits in the queue they
 are durations, so that a claim, which does not know them, makes points in time of them by adding the time (``NEVER``
-stays NEVER). ``spans.N`` is the highest sequence id given out in attempt N.
+stays NEVER). A rollout that pauses before its next attempt has ``retry_at`` and is not ``queued``. ``spans.N`` is the
+highest sequence id given out in attempt N.
 """
 
 from __future__ import annotations
@@ -117,6 +118,7 @@ def rollout_of(document: Document) -> Rollout:
         started_at=document.get("started_at"),
         finished_at=document.get("finished_at"),
         num_attempts=document["num_attempts"],
+        retry_at=document.get("retry_at"),
     )
 
 

@@ -1,4 +1,6 @@
-"""What each process does beside its callers: the watchdog, news of what others wrote, the clock, unfinished batches."""
+"""What each process does beside its callers: the watchdog, the end of pauses, news of what others wrote, the clock,
+unfinished batches.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 
 from agl.errors import StoreError
 from agl.store import lifecycle
-from agl.store.mongo import batches, changing, following
+from agl.store.mongo import batches, changing, following, pausing
 from agl.store.mongo.access import Access
 from agl.store.mongo.documents import NEVER, OPEN, TERMINAL, config_from_text, point
 from agl.store.watchdog import SWEEP_LIMIT
@@ -27,7 +29,11 @@ IDS_AT_ONCE = 1000
 
 
 async def look(access: Access, now: float) -> float:
-    """End every attempt that is overdue, most overdue first, and return the next deadline."""
+    """End every attempt that is overdue, most overdue first, and let rollouts whose pause is over join the queue.
+
+    Returns:
+        When to look next.
+    """
     rollouts = access["rollouts"]
     while True:
         due = await access.call(
@@ -42,12 +48,14 @@ async def look(access: Access, now: float) -> float:
             await changing.expire(access, document, now)
         if len(due) < SWEEP_LIMIT:
             break
+    await pausing.release_due(access, now)
     following_one = await access.call(
         lambda: rollouts.find_one(
             {"status": {"$in": OPEN}, "deadline": {"$lt": NEVER}}, {"deadline": 1}, sort=[("deadline", 1)]
         )
     )
-    return NEVER if following_one is None else float(following_one["deadline"])
+    deadline = NEVER if following_one is None else float(following_one["deadline"])
+    return min(deadline, await pausing.next_release(access))
 
 
 async def grant_grace(access: Access, server_id: str) -> None:

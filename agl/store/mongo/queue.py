@@ -149,22 +149,26 @@ class MongoQueue(RolloutQueue):
             return latest_attempt(await changing.read(self._access, rollout_id, {"task": 0, "metadata": 0}))
 
     async def wait_for_rollouts(
-        self, rollout_ids: Sequence[str], *, timeout_seconds: float | None = None
+        self,
+        rollout_ids: Sequence[str],
+        *,
+        timeout_seconds: float | None = None,
+        at_least: int | None = None,
     ) -> list[Rollout]:
-        """Wait until all are terminal or time is up."""
+        """Wait until all (or so many) are terminal or time is up."""
         access, finishes = self._access, self._access.finishes
         until = None
         if timeout_seconds is not None:
             until = asyncio.get_running_loop().time() + timeout_seconds
         with access.visit():
             await access.deadlines.ready()
-            wait = finishes.join(rollout_ids)
+            wait = finishes.join(rollout_ids, at_least=at_least)
             try:
                 found = await self._find(rollout_ids)
                 finishes.announce(
                     rollout_id for rollout_id, one in found.items() if lifecycle.is_terminal(one.status)
                 )
-                if not all(lifecycle.is_terminal(one.status) for one in found.values()):
+                if not wait.is_over:
                     await _done(wait.done, until)
                     found = await self._find(rollout_ids)
             finally:

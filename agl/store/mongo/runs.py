@@ -13,6 +13,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from agl.errors import InvalidRequestError, NotFoundError
 from agl.store.lifecycle import ATTEMPT_MOVES, ROLLOUT_MOVES
+from agl.store.mongo import pausing
 from agl.store.mongo.access import Access
 from agl.store.mongo.batches import encoded
 from agl.store.mongo.documents import OPEN, Document, json_text, present
@@ -119,14 +120,16 @@ async def statistics(access: Access, run_id: str | None) -> dict[str, Any]:
         status: rollouts[status] if status in OPEN else sum(one[status] for one in found)
         for status in ATTEMPT_MOVES
     }
-    spans, resources, runs, workers = await asyncio.gather(
+    spans, resources, runs, workers, pauses = await asyncio.gather(
         _count(access, "spans", where),
         _count(access, "resources", where),
         _count(access, "runs", {} if run_id is None else {"_id": run_id}),
         _count_workers(access, run_id),
+        pausing.count_pausing(access, where),
     )
     return {
         "rollouts": rollouts,
+        "pausing": pauses,
         "attempts": attempts,
         "spans": spans,
         "resources": resources,

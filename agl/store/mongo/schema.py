@@ -15,7 +15,7 @@ from agl.store.mongo.documents import Document
 
 SCHEMA_VERSION = 1
 """Of the documents in MongoDB; counted apart from the schema of SQLite files."""
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 """Of the indexes: one more whenever one of them changes, so that older namespaces get it."""
 STORE_ID = "store"
 Collection = AsyncCollection[Document]
@@ -37,11 +37,13 @@ def indexes() -> dict[str, list[IndexModel]]:
     leave them out.
     """
     queued = {"partialFilterExpression": {"queued": True}}
+    pausing = {"partialFilterExpression": {"retry_at": {"$exists": True}}}
     of_rollout = {"partialFilterExpression": {"rollout_id": {"$exists": True}}}
     return {
         "rollouts": [
             _index("queued", "-priority", "place", name="queue", **queued),
             _index("queued", "run_id", "-priority", "place", name="run_queue", **queued),
+            _index("retry_at", "position", name="retry", **pausing),
             _index("status", "deadline"),
             _index("status", "created_at"),
             _index("run_id", "status", "created_at"),

@@ -18,7 +18,7 @@ from agl.store.mongo.documents import (
 )
 from agl.types import Attempt, AttemptedRollout, Rollout, RolloutConfig
 
-_PLAIN = ("status", "resources_id", "priority", "reward", "started_at", "finished_at")
+_PLAIN = ("status", "resources_id", "priority", "reward", "started_at", "finished_at", "retry_at")
 
 
 def opened_fields(held: AttemptedRollout, *, position: int) -> Document:
@@ -60,7 +60,7 @@ def opening(held: AttemptedRollout, *, position: int) -> Document:
     """Return the update that opens a new attempt of a queued rollout."""
     update: Document = {
         "$set": opened_fields(held, position=position),
-        "$unset": {"queued": 1},
+        "$unset": {"queued": 1, "retry_at": 1},
         "$push": {"attempt_ids": held.attempt.attempt_id},
         "$min": {"first": position},
         "$inc": {"rev": 1},
@@ -91,6 +91,11 @@ def claiming(*, attempt_id: str, worker_id: str, slot: str | None, position: int
         "$addToSet": {"workers": worker_id},
         "$min": {"started_at": now, "first": position},
     }
+
+
+def joining(place: int) -> Document:
+    """Return the update that lets a rollout whose pause is over join the queue."""
+    return {"$set": {"queued": True, "place": place}, "$unset": {"retry_at": 1}, "$inc": {"rev": 1}}
 
 
 def returning(document: Document) -> Document:

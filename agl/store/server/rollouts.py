@@ -90,7 +90,7 @@ def _queue() -> tuple[Operation, ...]:
             method="POST",
             path="/v1/rollouts/wait",
             run=_wait,
-            summary="Wait until rollouts are terminal; answers those that are",
+            summary="Wait until rollouts, or so many of them, are terminal; answers those that are",
             body=Body(kind=wire.Wait),
             answers=Waited,
             may=("not_found",),
@@ -254,7 +254,9 @@ async def _wait(call: Call) -> object:
     wanted: wire.Wait = call.body
     found = None
     if wanted.timeout_seconds:
-        wait = call.store.wait_for_rollouts(wanted.rollout_ids, timeout_seconds=wanted.timeout_seconds)
+        wait = call.store.wait_for_rollouts(
+            wanted.rollout_ids, timeout_seconds=wanted.timeout_seconds, at_least=wanted.at_least
+        )
         found = await call.polls.wait(call.receive, wait, otherwise=None)
     if found is None:
         found = await call.store.wait_for_rollouts(wanted.rollout_ids, timeout_seconds=0.0)

@@ -18,6 +18,7 @@ from agl.store.sqlite.attempts import AttemptDeadlines, finished_among, grant_gr
 from agl.store.sqlite.backup import back_up_bytes, back_up_file, read_served
 from agl.store.sqlite.connection import Ownership, open_database
 from agl.store.sqlite.failures import store_error
+from agl.store.sqlite.pausing import release_due
 from agl.store.sqlite.read_only import ReadOnlyReaders, read_file, refusal, require_readable
 from agl.store.sqlite.reader import Readers
 from agl.store.sqlite.space import give_pages_back, truncate_log
@@ -238,3 +239,4 @@ class Access:
 
 def _sweep(transaction: Transaction) -> None:
     sweep(AttemptDeadlines(transaction), transaction.now)
+    release_due(transaction)

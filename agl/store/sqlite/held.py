@@ -20,7 +20,8 @@ from agl.types import Attempt, AttemptedRollout, Rollout, RolloutConfig
 
 _UPDATE_ROLLOUT = (
     "UPDATE rollout SET status = ?, resources_id = ?, config = ?, priority = ?, reward = ?,"
-    " reward_dimensions = ?, error = ?, started_at = ?, finished_at = ?, num_attempts = ?, queue_position = ?"
+    " reward_dimensions = ?, error = ?, started_at = ?, finished_at = ?, num_attempts = ?, queue_position = ?,"
+    " retry_at = ?"
     " WHERE position = ?"
 )
 _INSERT_ATTEMPT = (
@@ -52,14 +53,14 @@ def latest_attempt(transaction: Transaction, rollout_position: int, rollout_id: 
 
 
 def save_rollout(transaction: Transaction, position: int, old: Rollout, new: Rollout) -> None:
-    """Store what changed on a rollout; one that waits again joins the queue's end."""
+    """Store what changed on a rollout; one that waits again joins the queue's end, unless it pauses first."""
     place: int | None = None
     if new.status in lifecycle.QUEUED:
         if old.status in lifecycle.QUEUED:
             found = transaction.row("SELECT queue_position FROM rollout WHERE position = ?", (position,))
             assert found is not None
             place = found[0]
-        else:
+        elif new.retry_at is None:
             place = transaction.position()
             transaction.arrived.append(new.run_id)
     elif lifecycle.is_terminal(new.status) and not lifecycle.is_terminal(old.status):
@@ -76,6 +77,7 @@ def save_rollout(transaction: Transaction, position: int, old: Rollout, new: Rol
         new.finished_at,
         new.num_attempts,
         place,
+        new.retry_at,
         position,
     )
     transaction.db.execute(_UPDATE_ROLLOUT, values)

@@ -19,7 +19,7 @@ from agl.store.packed import PACKED_KEYS, pack
 from agl.store.sqlite.blobs import stow
 
 log = logging.getLogger(__name__)
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 INCREMENTAL = 2
 """What ``PRAGMA auto_vacuum`` answers in a file whose free pages can be cut off."""
 ROWS_AT_ONCE = 1000

@@ -31,10 +31,12 @@ from agl.types import Attempt, AttemptedRollout, Rollout, RolloutRequest
 
 _INSERT = (
     "INSERT INTO rollout (rollout_id, run_id, task, mode, group_id, resources_id, config, metadata, priority, status,"
-    " reward, reward_dimensions, error, created_at, started_at, finished_at, num_attempts, position, queue_position)"
+    " reward, reward_dimensions, error, created_at, started_at, finished_at, num_attempts, retry_at, position,"
+    " queue_position)"
 )
 _CLAIM = (
-    "UPDATE rollout SET status = ?, resources_id = ?, started_at = ?, num_attempts = ?, queue_position = NULL"
+    "UPDATE rollout SET status = ?, resources_id = ?, started_at = ?, num_attempts = ?, queue_position = NULL,"
+    " retry_at = NULL"
     " WHERE position = ?"
 )
 _WAS_ASKED = "SELECT 1 FROM attempt WHERE request_id = ? AND worker_id = ? LIMIT 1"
@@ -274,5 +276,6 @@ def _row_of(request: RolloutRequest, rollout_id: str, position: int, now: float)
         None,
         None,
         0,
+        None,
         position,
     )

@@ -26,9 +26,10 @@ from agl.types import (
 
 ROLLOUT_COLUMNS = (
     "r.rollout_id, r.run_id, r.task, r.mode, r.group_id, r.resources_id, r.config, r.metadata, r.priority, r.status,"
-    " r.reward, r.reward_dimensions, r.error, r.created_at, r.started_at, r.finished_at, r.num_attempts, r.position"
+    " r.reward, r.reward_dimensions, r.error, r.created_at, r.started_at, r.finished_at, r.num_attempts, r.retry_at,"
+    " r.position"
 )
-NUM_ROLLOUT_COLUMNS = 18
+NUM_ROLLOUT_COLUMNS = 19
 ATTEMPT_COLUMNS = (
     "a.attempt_id, a.sequence_id, a.worker_id, a.status, a.started_at, a.last_heartbeat_at, a.finished_at, a.error,"
     " a.lease, a.ended_by, a.position"
@@ -106,6 +107,7 @@ def rollout_from_row(row: Row) -> Rollout:
             "started_at": row[14],
             "finished_at": row[15],
             "num_attempts": row[16],
+            "retry_at": row[17],
         }
     )
 

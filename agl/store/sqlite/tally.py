@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agl.store.lifecycle import ATTEMPT_MOVES, ROLLOUT_MOVES
+from agl.store.sqlite.pausing import count_pausing
 
 NO_RUN = b""
 """Stands for the run of what belongs to none; a run's id is text."""
@@ -44,6 +45,7 @@ def statistics(db: sqlite3.Connection, run_id: str | None) -> dict[str, Any]:
         resources, runs = db.execute(sql, (run_id,)).fetchone()
     return {
         "rollouts": dict.fromkeys(ROLLOUT_MOVES, 0) | _counts(db, "rollouts", run_id),
+        "pausing": count_pausing(db, run_id),
         "attempts": dict.fromkeys(ATTEMPT_MOVES, 0) | _counts(db, "attempts", run_id),
         "spans": sum(_counts(db, "spans", run_id).values()),
         "resources": resources,

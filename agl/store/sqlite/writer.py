@@ -259,7 +259,11 @@ def _require_transaction(transaction: Transaction, error: Exception) -> None:
 
 
 def _first_deadline(db: sqlite3.Connection) -> float | None:
-    return db.execute("SELECT min(deadline) FROM attempt WHERE deadline IS NOT NULL").fetchone()[0]
+    """Return when the watchdog must look next: for an attempt's deadline, or the end of a retry's pause."""
+    return db.execute(
+        "SELECT min(due) FROM (SELECT min(deadline) AS due FROM attempt WHERE deadline IS NOT NULL"
+        " UNION ALL SELECT min(retry_at) FROM rollout WHERE retry_at IS NOT NULL)"
+    ).fetchone()[0]
 
 
 def _last_position(db: sqlite3.Connection) -> int:

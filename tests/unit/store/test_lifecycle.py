@@ -231,3 +231,16 @@ def test_a_new_silence_limit_counts_from_the_last_sign_of_life() -> None:
     _, attempt = lifecycle.changed(open_one.rollout, open_one.attempt, change, now=14.0)
     assert attempt is not None
     assert attempt.lease == 17.0
+
+
+def test_a_failed_attempt_pauses_before_the_next_and_a_claim_or_cancel_ends_the_pause() -> None:
+    config = RolloutConfig(max_attempts=2, retry_delay_seconds=4.0)
+    failed = lifecycle.ended(held(config=config), AttemptReport(status="failed"), now=20.0)
+    assert failed.rollout.retry_at is not None
+    assert 22.0 <= failed.rollout.retry_at <= 24.0
+    claimed = lifecycle.claimed(failed.rollout, attempt_id="at-2", worker_id="w", resources_id=None, now=24.0)
+    assert claimed.rollout.retry_at is None
+    cancelled, _ = lifecycle.cancelled(failed.rollout, failed.attempt, now=21.0)
+    assert cancelled.retry_at is None
+    last = lifecycle.ended(claimed, AttemptReport(status="failed"), now=30.0)
+    assert (last.rollout.status, last.rollout.retry_at) == ("failed", None)

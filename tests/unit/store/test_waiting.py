@@ -79,3 +79,16 @@ async def test_who_waits_for_what_can_be_asked() -> None:
     assert finishes.waiting() == ["ro-1"]
     finishes.leave(wait)
     assert finishes.waiting() == []
+
+
+async def test_a_wait_for_some_ends_with_the_last_of_them() -> None:
+    finishes = Finishes()
+    wait = finishes.join(["a", "b", "c"], at_least=2)
+    finishes.announce(["a"])
+    assert not wait.is_over
+    assert not wait.done.done()
+    finishes.announce(["c"])
+    assert wait.is_over
+    assert wait.done.done()
+    assert finishes.join(["x"], at_least=0).done.done()
+    assert not finishes.join(["x"], at_least=5).done.done()

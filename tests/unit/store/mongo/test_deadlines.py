@@ -83,3 +83,22 @@ async def test_a_look_that_failed_is_made_again(clock: Any) -> None:
     await deadlines.ready()
     clock.now = 1049.0
     await asyncio.wait_for(deadlines.pause(0.01), 10)
+
+
+async def test_a_write_waits_for_the_look_that_is_under_way(clock: Any) -> None:
+    looking, over = asyncio.Event(), asyncio.Event()
+
+    async def look(now: float) -> float:
+        looking.set()
+        await over.wait()
+        return NEVER
+
+    deadlines = Deadlines(look, clock)
+    deadlines.expect(1000.0)
+    first = asyncio.create_task(deadlines.look())
+    await looking.wait()
+    write = asyncio.create_task(deadlines.ready())
+    await asyncio.sleep(0)
+    assert not write.done()
+    over.set()
+    await asyncio.gather(first, write)

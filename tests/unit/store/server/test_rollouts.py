@@ -174,17 +174,26 @@ class WaitRecorder(SqliteStore):
     """Notes how long it is asked to wait."""
 
     async def wait_for_rollouts(
-        self, rollout_ids: Sequence[str], *, timeout_seconds: float | None = None
+        self,
+        rollout_ids: Sequence[str],
+        *,
+        timeout_seconds: float | None = None,
+        at_least: int | None = None,
     ) -> list[Rollout]:
-        self.asked: Mapping[str, object] = {"ids": list(rollout_ids), "seconds": timeout_seconds}
+        self.asked: Mapping[str, object] = {
+            "ids": list(rollout_ids),
+            "seconds": timeout_seconds,
+            "at_least": at_least,
+        }
         return []
 
 
 @pytest.mark.parametrize("seconds", [0.0, 12.5])
 async def test_a_wait_lasts_as_long_as_asked(seconds: float) -> None:
     async with WaitRecorder(":memory:") as store, served(store) as client:
-        await client.post("/v1/rollouts/wait", json={"rollout_ids": ["a"], "timeout_seconds": seconds})
-        assert store.asked == {"ids": ["a"], "seconds": seconds}
+        wait = {"rollout_ids": ["a"], "timeout_seconds": seconds, "at_least": 1 if seconds else None}
+        await client.post("/v1/rollouts/wait", json=wait)
+        assert store.asked == {"ids": ["a"], "seconds": seconds, "at_least": wait["at_least"]}
         too_long = await client.post("/v1/rollouts/wait", json={"rollout_ids": ["a"], "timeout_seconds": 31})
         assert too_long.status_code == 422
 

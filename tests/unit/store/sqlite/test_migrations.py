@@ -12,9 +12,11 @@ from store_v1 import write_store_v1
 
 from agl.store.paging import iter_rollouts, iter_spans
 from agl.store.sqlite import SqliteLightningStore
-from agl.store.sqlite.connection import connect, open_database
+from agl.store.sqlite.connection import APPLICATION_ID, connect, open_database
 from agl.store.sqlite.migrations import SCHEMA_VERSION, migrate
-from agl.types import SpanQuery
+from agl.types import RolloutConfig, SpanQuery
+
+SECOND_VERSION = Path(__file__).parents[3] / "data" / "store_v2.sql"
 
 
 @pytest.fixture
@@ -96,3 +98,43 @@ async def test_a_migrated_file_is_smaller(tmp_path: Path) -> None:
     before = path.stat().st_size
     open_database(str(path), now=1.0).close()
     assert path.stat().st_size < before / 2  # the prompt is in each span
+
+
+async def test_what_waits_in_a_file_of_version_2_can_be_claimed(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    db = connect(str(path))
+    db.executescript(SECOND_VERSION.read_text(encoding="utf-8"))
+    db.executescript(
+        f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 2;"
+        "INSERT INTO identity VALUES ('6e1e2f0c-0000-4000-8000-000000000002', 1.0);"
+    )
+    config = '{"timeout_seconds":null,"unresponsive_seconds":null,"max_attempts":3,"retry_on":["failed"]}'
+    for position, (name, status, tried, place) in enumerate(
+        [("retried", "requeuing", 1, 9), ("new", "pending", 0, 2), ("over", "failed", 3, None)], start=1
+    ):
+        db.execute(
+            "INSERT INTO rollout VALUES (?, ?, NULL, '0', 'train', NULL, NULL, ?, '{}', 0, ?, NULL, '{}', NULL, 1.0,"
+            " NULL, ?, ?, ?)",
+            (position, name, config, status, 5.0 if place is None else None, tried, place),
+        )
+    db.commit()
+    db.close()
+    async with SqliteLightningStore(str(path)) as store:
+        claimed = await store.dequeue_many_rollouts(worker_id="w", limit=9)
+        assert [(one.rollout.rollout_id, one.attempt.sequence_id) for one in claimed] == [
+            ("new", 1),
+            ("retried", 2),
+        ]
+        assert {one.rollout.config for one in claimed} == {
+            RolloutConfig(max_attempts=3, retry_on=("failed",))
+        }
+        assert (await store.get_rollout_by_id("over")).retry_at is None
+
+
+def test_a_migrated_file_of_version_2_has_todays_schema() -> None:
+    second, fresh = connect(":memory:"), open_database(":memory:", now=1.0)
+    second.executescript(f"{SECOND_VERSION.read_text(encoding='utf-8')};PRAGMA user_version = 2;")
+    migrate(second, "old", now=5.0)
+    assert _shape(second) == _shape(fresh)
+    second.close()
+    fresh.close()

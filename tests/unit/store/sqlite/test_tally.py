@@ -12,6 +12,7 @@ from agl.types import RolloutConfig, RolloutRequest, Span
 def test_an_empty_store_counts_zero_of_everything(transaction: Transaction) -> None:
     expected = {
         "rollouts": dict.fromkeys(ROLLOUT_MOVES, 0),
+        "pausing": 0,
         "attempts": dict.fromkeys(ATTEMPT_MOVES, 0),
         "spans": 0,
         "resources": 0,
