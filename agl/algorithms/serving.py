@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from agl.inference.base import Engine
@@ -22,6 +23,7 @@ class ServedPolicy:
             gone.
         resource_name: the name under which agents get the model.
         api_key: what agents send to the proxy.
+        paused: holds the engine's calls while its weights change, and waits for those under way.
         resources: what agents get beside the model, such as prompt templates.
     """
 
@@ -35,8 +37,10 @@ class ServedPolicy:
         new_id: Callable[[], str],
         resource_name: str = "llm",
         api_key: str = "none",
+        paused: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
         resources: Mapping[str, Resource] | None = None,
     ) -> None:
+        self._paused = paused
         self._engine, self._store, self._proxy_url, self._run_id = engine, store, proxy_url, run_id
         self._session, self._name, self._api_key = new_id(), resource_name, api_key
         self._resources = dict(resources or {})
@@ -52,11 +56,17 @@ class ServedPolicy:
         return self._engine.trainable
 
     async def load(self, weights: PolicyWeights) -> None:
-        """Serve these weights."""
-        await self._engine.load_weights(weights)
+        """Serve these weights to every call from now on; those that come meanwhile wait."""
+        async with self._paused():
+            await self._engine.load_weights(weights)
 
     async def resources_id(
-        self, purpose: str, sampling: Mapping[str, Any], *, resources: Mapping[str, Resource] | None = None
+        self,
+        purpose: str,
+        sampling: Mapping[str, Any],
+        *,
+        resources: Mapping[str, Resource] | None = None,
+        model: str | None = None,
     ) -> str:
         """Publish the served version with these forced sampling parameters; return the id of the resources.
 
@@ -64,11 +74,12 @@ class ServedPolicy:
             purpose: tells apart versions of the same weights with other parameters (``train``, ``val-greedy``).
             sampling: request parameters of every call.
             resources: stand in for those of the same name that agents get otherwise, such as another prompt.
+            model: another than the policy, by a name that the proxy knows.
         """
         version = self._engine.policy_version
         others = {**self._resources, **(resources or {})}
         named = await self._store.add_resources(
-            {**others, self._name: self._llm(sampling)},
+            {**others, self._name: self._llm(sampling, model)},
             run_id=self._run_id,
             resources_id=f"{self._run_id}-{purpose}-v{version}-{self._session}",
         )
@@ -85,13 +96,12 @@ class ServedPolicy:
             model: any that the proxy's endpoints have; None is the policy.
             sampling: request parameters that the caller sends itself.
         """
-        llm = self._llm(sampling).for_attempt(rollout_id, attempt_id)
-        return llm if model is None else llm.model_copy(update={"model": model})
+        return self._llm(sampling, model).for_attempt(rollout_id, attempt_id)
 
-    def _llm(self, sampling: Mapping[str, Any]) -> ProxyLLM:
+    def _llm(self, sampling: Mapping[str, Any], model: str | None = None) -> ProxyLLM:
         return ProxyLLM(
             base_url=self._proxy_url,
-            model=self._engine.model,
+            model=model or self._engine.model,
             api_key=self._api_key,
             sampling=dict(sampling),
             policy_version=self._engine.policy_version,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
@@ -25,6 +26,9 @@ from agl.store.base import LightningStore
 from agl.types import Resource
 
 log = logging.getLogger(__name__)
+
+_DRAIN_SECONDS = 30.0
+"""How long new weights wait for calls under way. Those left then have the versions of both ends in their record."""
 
 
 @runtime_checkable
@@ -159,6 +163,7 @@ async def running(
     assert parts.engine is not None
     async with started(parts, run_id=run_id, token_file=token_file, note=note) as served:
         assert served.proxy is not None
+        router = served.proxy.router
         yield ServedPolicy(
             engine=parts.engine,
             store=parts.store,
@@ -166,5 +171,6 @@ async def running(
             run_id=run_id,
             new_id=lambda: uuid4().hex[:8],
             api_key=served.proxy.api_key,
+            paused=partial(router.engine_paused, drain_seconds=_DRAIN_SECONDS) if router else nullcontext,
             resources=parts.resources,
         )

@@ -105,6 +105,10 @@ class CallContext:
     forced: Mapping[str, Any] = field(default_factory=dict[str, Any])
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    def seconds_left(self, now: float) -> float | None:
+        """Return how long the client still waits, None where that has no limit."""
+        return None if self.deadline is None else max(self.deadline - now, 0.0)
+
 
 @runtime_checkable
 class RoutedUpstream(Protocol):

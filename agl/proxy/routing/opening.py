@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from agl.errors import ConfigError
-from agl.proxy.refusal import CallRefusedError
+from agl.proxy.routing.engine import EngineServer
 from agl.proxy.routing.target import Replica, Target
-from agl.proxy.upstream import CallContext, TokenCounter, Upstream
 from agl.proxy.upstreams.anthropic import AnthropicServer
 from agl.proxy.upstreams.base import Server, checked_url, key_from_environment
 from agl.proxy.upstreams.http import HttpServer
@@ -20,50 +18,8 @@ from agl.types import ModelEndpoint
 _NATIVE = {"anthropic": ANTHROPIC, "responses": RESPONSES}
 
 
-class EngineServer:
-    """The proxy's own engine as a server of a route. It is not closed here."""
-
-    def __init__(self, engine: Upstream) -> None:
-        self._engine = engine
-
-    def takes(self, context: CallContext) -> bool:
-        """All that can be said canonically."""
-        return context.native_only is None
-
-    async def complete(self, request: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-        """Answer a canonical request."""
-        del context
-        return await self._engine.complete_chat(request)
-
-    def stream(self, request: Mapping[str, Any], context: CallContext) -> AsyncGenerator[dict[str, Any]]:
-        """Answer a canonical request in chunks."""
-        del context
-        return self._engine.stream_chat(request)
-
-    async def count_tokens(self, request: Mapping[str, Any], context: CallContext) -> int | None:
-        """Return how many tokens the engine counts in a prompt, None where it does not count."""
-        del context
-        return await self._engine.count_tokens(request) if isinstance(self._engine, TokenCounter) else None
-
-    async def embed(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Refuse: engines have no embeddings.
-
-        Raises:
-            CallRefusedError: 404, always.
-        """
-        message = f"the engine that serves {body.get('model')!r} has no embeddings"
-        raise CallRefusedError(message, status=404, code="no_embeddings", retry=False)
-
-    async def probe(self) -> bool | None:
-        """None: an engine is asked by calls alone."""
-        return None
-
-    async def aclose(self) -> None:
-        """Leave the engine open."""
-
-
 def opened(
-    name: str, endpoint: ModelEndpoint, *, engine: Upstream | None, rng: Callable[[], float]
+    name: str, endpoint: ModelEndpoint, *, engine: EngineServer | None, rng: Callable[[], float]
 ) -> Target:
     """Return an endpoint with its servers; connections come with the first calls.
 
@@ -71,6 +27,7 @@ def opened(
         ConfigError: the settings contradict each other, or the variable of the API key is not set.
         MissingExtraError: the endpoint needs litellm.
     """
+    servers: dict[str, Server]
     if endpoint.upstream == "engine":
         servers = {"engine": _engine_server(name, endpoint, engine)}
     else:
@@ -82,12 +39,12 @@ def opened(
     return Target(name, endpoint, replicas)
 
 
-def _engine_server(name: str, endpoint: ModelEndpoint, engine: Upstream | None) -> Server:
+def _engine_server(name: str, endpoint: ModelEndpoint, engine: EngineServer | None) -> EngineServer:
     if engine is None:
         raise ConfigError(f"endpoint {name}: upstream=engine, and this proxy has no engine")
     if endpoint.urls or endpoint.api_key_env or endpoint.upstream_model:
         raise ConfigError(f"endpoint {name}: upstream=engine takes no urls, upstream_model or api_key_env")
-    return EngineServer(engine)
+    return engine
 
 
 def _remote_servers(name: str, endpoint: ModelEndpoint) -> dict[str, Server]:

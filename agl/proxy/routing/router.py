@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -15,12 +15,13 @@ from typing import Any, Self
 from agl.errors import InferenceError
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.routing.board import Board
+from agl.proxy.routing.engine import EngineServer
 from agl.proxy.routing.follow import EndpointFeed
 from agl.proxy.routing.gate import Gate
 from agl.proxy.routing.opening import opened
 from agl.proxy.routing.target import Replica, Target
 from agl.proxy.routing.tries import Tries
-from agl.proxy.upstream import UPSTREAM, CallContext, TokenCounter, Upstream
+from agl.proxy.upstream import UPSTREAM, CallContext, Upstream
 from agl.proxy.upstreams.base import CountingServer, Server
 from agl.store.base import ResourceBook
 from agl.types import ModelEndpoint
@@ -64,7 +65,7 @@ class Router:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         opener: Callable[[str, ModelEndpoint], Target] | None = None,
     ) -> None:
-        self._engine = engine
+        self._engine = EngineServer(engine, clock=clock) if engine is not None else None
         self._max_retries = max_retries
         self._clock = clock
         self._rng = rng
@@ -73,7 +74,7 @@ class Router:
         self._board = Board(
             endpoints or {},
             feed=EndpointFeed(store) if store is not None else None,
-            open_target=opener or partial(opened, engine=engine, rng=rng),
+            open_target=opener or partial(opened, engine=self._engine, rng=rng),
             clock=clock,
         )
 
@@ -112,11 +113,11 @@ class Router:
             CallRefusedError: nobody can take the request.
         """
         call = context or _NOBODY
-        await self._gate.enter(seconds=self._seconds_left(call))
+        await self._gate.enter(seconds=call.seconds_left(self._clock()))
         try:
             route = self._route(request, call)
             if not route:
-                return await self._of_engine(self._engine_for(request, call), request)
+                return await self._engine_for(request, call).complete(request, call)
             return await self._answered(route, call, lambda server: server.complete(request, call))
         finally:
             self._gate.leave()
@@ -131,13 +132,13 @@ class Router:
             CallRefusedError: nobody can take the request.
         """
         call = context or _NOBODY
-        await self._gate.enter(seconds=self._seconds_left(call))
+        await self._gate.enter(seconds=call.seconds_left(self._clock()))
         try:
             route = self._route(request, call)
             if route:
                 chunks = self._streamed(route, request, call)
             else:
-                chunks = _versioned(self._engine_for(request, call), request)
+                chunks = self._engine_for(request, call).stream(request, call)
             async with aclosing(chunks):
                 async for chunk in chunks:
                     yield chunk
@@ -170,8 +171,7 @@ class Router:
         call = context or _NOBODY
         route = self._route(request, call)
         if not route:
-            engine = self._engine_for(request, call)
-            return await engine.count_tokens(request) if isinstance(engine, TokenCounter) else None
+            return await self._engine_for(request, call).count_tokens(request, call)
         if not isinstance(route[0].replicas[0].server, CountingServer):
             return None
 
@@ -182,11 +182,17 @@ class Router:
         return (await self._answered(route, call, count))[_COUNT]
 
     def paused(self, *, drain_seconds: float | None = None) -> AbstractAsyncContextManager[bool]:
-        """Hold new calls and wait until those under way have ended, for as long as the block lasts.
+        """Hold new calls of all models and wait until those under way have ended, for as long as the block lasts.
 
         New calls wait until their client's deadline. Yields whether all had ended within ``drain_seconds``.
         """
         return self._gate.paused(drain_seconds=drain_seconds)
+
+    def engine_paused(self, *, drain_seconds: float | None = None) -> AbstractAsyncContextManager[bool]:
+        """The same for the engine's calls alone: for a change of its weights. Calls of other models go on."""
+        if self._engine is None:
+            return nullcontext(enter_result=True)
+        return self._engine.gate.paused(drain_seconds=drain_seconds)
 
     def pause(self) -> None:
         """Hold new calls."""
@@ -199,9 +205,6 @@ class Router:
     def resume(self) -> None:
         """Let calls in again."""
         self._gate.resume()
-
-    def _seconds_left(self, call: CallContext) -> float | None:
-        return None if call.deadline is None else max(call.deadline - self._clock(), 0.0)
 
     def _route(self, request: Mapping[str, Any], call: CallContext) -> Sequence[Target]:
         """The targets that can answer the call; empty where it is the engine's."""
@@ -218,7 +221,7 @@ class Router:
             raise CallRefusedError(message, status=400, code="wrong_dialect", param="model")
         return able
 
-    def _engine_for(self, request: Mapping[str, Any], call: CallContext) -> Upstream:
+    def _engine_for(self, request: Mapping[str, Any], call: CallContext) -> EngineServer:
         if call.native_only is not None:
             raise call.native_only
         if self._engine is None:
@@ -228,16 +231,6 @@ class Router:
             )
             raise CallRefusedError(message, status=404, code="model_not_found", param="model", retry=False)
         return self._engine
-
-    async def _of_engine(self, engine: Upstream, request: Mapping[str, Any]) -> Json:
-        """The engine's answer with the versions of its weights at dispatch and at the end, where it says none."""
-        before = _version_of(engine)
-        answer = await engine.complete_chat(request)
-        after = _version_of(engine)
-        if before is None or "policy_version" in answer:
-            return answer
-        end = {} if after == before else {"policy_version_end": after}
-        return {**answer, "policy_version": before, **end}
 
     def _tries(self, route: Sequence[Target], call: CallContext) -> Tries:
         return Tries(
@@ -312,19 +305,6 @@ def _kept_open(route: Sequence[Target]) -> Generator[None]:
     finally:
         for target in route:
             target.leave()
-
-
-def _version_of(engine: Upstream) -> int | None:
-    version: object = getattr(engine, "policy_version", None)
-    return version if isinstance(version, int) else None
-
-
-async def _versioned(engine: Upstream, request: Mapping[str, Any]) -> AsyncGenerator[Json]:
-    """The engine's chunks, each with the version of its weights, where it says none."""
-    async with aclosing(engine.stream_chat(request)) as chunks:
-        async for chunk in chunks:
-            version = _version_of(engine) if "policy_version" not in chunk else None
-            yield chunk if version is None else {**chunk, "policy_version": version}
 
 
 def _stamped(told: Json, target: Target) -> Json:

@@ -13,6 +13,7 @@ from agl.launch.local import Parts, running, started
 from agl.runners.grading import Grader
 from agl.store.address import StoreAddress
 from agl.store.sqlite import InMemoryLightningStore
+from agl.types import PolicyWeights
 
 
 class Part:
@@ -22,6 +23,7 @@ class Part:
         self.name, self.log, self.fails = name, log, fails
         self.model, self.policy_version, self.trainable = "policy", 0, True
         self.needs_store_url = False
+        self.router: Any = None
         self.given: dict[str, Any] = {}
 
     async def __aenter__(self) -> Part:
@@ -36,7 +38,7 @@ class Part:
     @asynccontextmanager
     async def serving(self, store: object, upstream: object) -> AsyncGenerator[Any]:
         async with self:
-            yield SimpleNamespace(url="http://127.0.0.1:9", api_key="token")
+            yield SimpleNamespace(url="http://127.0.0.1:9", api_key="token", router=self.router)
 
     @asynccontextmanager
     async def running(self, store: object, agent: object, **given: Any) -> AsyncGenerator[None]:
@@ -138,3 +140,27 @@ async def test_agents_get_resources_beside_the_model() -> None:
     ):
         named = await store.get_resources_by_id(await policy.resources_id("train", {}))
     assert named.resources["style"] == "terse"
+
+
+async def test_weights_are_swapped_while_the_engines_calls_are_held() -> None:
+    log: list[str] = []
+    drains: list[float] = []
+
+    @asynccontextmanager
+    async def engine_paused(*, drain_seconds: float) -> AsyncGenerator[bool]:
+        drains.append(drain_seconds)
+        log.append("hold")
+        yield True
+        log.append("let go")
+
+    async def load_weights(weights: PolicyWeights) -> None:
+        log.append(f"version {weights.policy_version}")
+
+    async with InMemoryLightningStore() as store:
+        built = parts(store, [])
+        built.proxy.router = SimpleNamespace(engine_paused=engine_paused)  # type: ignore[union-attr]
+        built.engine.load_weights = load_weights  # type: ignore[union-attr]
+        async with running(built, run_id="run") as policy:
+            await policy.load(PolicyWeights(policy_version=4, tensors={}))
+    assert log == ["hold", "version 4", "let go"]
+    assert drains == [30.0]

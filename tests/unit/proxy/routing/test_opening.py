@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
 from agl.errors import ConfigError
 from agl.proxy.dialects.anthropic_messages import AnthropicMessages
 from agl.proxy.dialects.openai_responses import OpenAIResponses
-from agl.proxy.refusal import CallRefusedError
+from agl.proxy.routing.engine import EngineServer
 from agl.proxy.routing.opening import opened
 from agl.proxy.upstream import CallContext
 from agl.types import ModelEndpoint
@@ -45,27 +46,12 @@ def test_a_server_of_responses_takes_calls_of_its_format_alone_and_anthropics_al
     assert target.takes(CallContext())
 
 
-async def test_the_engine_can_be_a_server_of_a_route():
-    target = open_one(Engine(), upstream="engine")
-    server = target.replicas[0].server
-    refused = CallRefusedError("x", status=400, code="x")
-    assert await server.complete({"model": "m"}, CallContext()) == {"engine": "m"}
-    assert [chunk async for chunk in server.stream({"model": "m"}, CallContext())] == [{"engine": "m"}]
-    assert await server.probe() is None
-    assert not server.takes(CallContext(native_only=refused))
-    assert await server.count_tokens({"model": "m"}, CallContext()) is None
-    with pytest.raises(CallRefusedError):
-        await server.embed({"model": "m"})
+async def test_the_engine_can_be_a_server_of_a_route_and_is_not_closed_with_it():
+    engine = EngineServer(Engine(), clock=time.monotonic)
+    target = open_one(engine, upstream="engine")
+    assert [replica.server for replica in target.replicas] == [engine]
     await target.aclose()
-
-
-async def test_an_engine_that_counts_does_so_on_a_route():
-    class Counting(Engine):
-        async def count_tokens(self, request):
-            return len(request["model"])
-
-    server = open_one(Counting(), upstream="engine").replicas[0].server
-    assert await server.count_tokens({"model": "four"}, CallContext()) == 4
+    assert await engine.complete({"model": "m"}, CallContext()) == {"engine": "m"}
 
 
 @pytest.mark.parametrize(
