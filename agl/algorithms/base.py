@@ -57,6 +57,7 @@ class RunResult:
         policy_dir: the trained policy as an ordinary Hugging Face folder, or None.
         checkpoint_dir: the newest checkpoint, or None.
         prompts: the chosen prompts by resource name, where prompts were improved.
+        first_prompts: those of the same names that the run began with.
         prompts_dir: where they, and all that were tried, are written down.
         diagnosis: lines on what looked wrong, with what to do.
     """
@@ -68,6 +69,7 @@ class RunResult:
     policy_dir: Path | None = None
     checkpoint_dir: Path | None = None
     prompts: Mapping[str, PromptTemplate] = field(default_factory=dict[str, PromptTemplate])
+    first_prompts: Mapping[str, PromptTemplate] = field(default_factory=dict[str, PromptTemplate])
     prompts_dir: Path | None = None
     diagnosis: list[str] = field(default_factory=list[str])
 

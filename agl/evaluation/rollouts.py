@@ -43,7 +43,7 @@ async def run_rollouts(
 
 async def _enqueue(store: LightningStore, requests: Sequence[RolloutRequest]) -> list[Rollout]:
     rollouts = await store.enqueue_many_rollouts(requests)
-    unanswered = [index for index, rollout in enumerate(rollouts) if not _answers(rollout, requests[index])]
+    unanswered = [index for index, rollout in enumerate(rollouts) if not answers(rollout, requests[index])]
     if unanswered:
         again = [
             requests[index].model_copy(update={"rollout_id": f"{requests[index].rollout_id}-again"})
@@ -54,7 +54,7 @@ async def _enqueue(store: LightningStore, requests: Sequence[RolloutRequest]) ->
     return rollouts
 
 
-def _answers(rollout: Rollout, request: RolloutRequest) -> bool:
+def answers(rollout: Rollout, request: RolloutRequest) -> bool:
     """Whether the rollout that the store has under the request's id is what is asked for."""
     if ABANDONED in rollout.metadata and rollout.status in TERMINAL:
         return False

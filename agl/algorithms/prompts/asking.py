@@ -6,10 +6,10 @@ read it, and a resumed run gets its answer from the store and pays for nothing t
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -17,16 +17,20 @@ import httpx
 
 from agl.adapters.transcript import messages_from_spans
 from agl.algorithms.base import RunContext
+from agl.algorithms.prompts.endings import OptimizerDownError
 from agl.algorithms.prompts.spending import Spent, spent_in
 from agl.algorithms.sampling import rollout_seed
-from agl.errors import ConflictError, NotFoundError
-from agl.evaluation.rollouts import ABANDONED, set_aside, spans_of_rollout
-from agl.types import AttemptedRollout, ErrorInfo, Json, Rollout, RolloutConfig, RolloutRequest
+from agl.errors import NotFoundError
+from agl.evaluation.rollouts import answers, set_aside, spans_of_rollout
+from agl.types import LLM, ErrorInfo, Rollout, RolloutConfig, RolloutRequest
 
 log = logging.getLogger(__name__)
 
 MAX_OUTAGES = 3
 """Questions in a row that got no answer at all before the model is taken for dead."""
+GRACE_SECONDS = 10.0
+"""Behind the longest wait the store takes the question for lost: whoever asked is gone."""
+_LIMITS = httpx.Limits(max_connections=64)
 _OUTAGES = ("http_error", "timeout", "unreachable")
 _SHOWN = 300
 
@@ -44,16 +48,13 @@ class AskFailedError(Exception):
         self.cause = cause
 
 
-class OptimizerDownError(Exception):
-    """The model gave no answer several times in a row: to go on would burn the budget for nothing."""
-
-
 class OptimizerModel:
-    """Asks one model. An async context manager.
+    """Asks models that the proxy has. An async context manager.
 
     Args:
         context: the run's parts.
-        model: any that the proxy has; None is the policy itself.
+        model: who answers where a question names none; None is the policy itself. A name that no endpoint of the proxy
+            takes goes to the engine's server under that name.
         sampling: temperature, max_tokens and the like, of every question.
         timeout_seconds: the longest wait for an answer.
     """
@@ -69,11 +70,11 @@ class OptimizerModel:
         self.spent = Spent()
         self.failures: Counter[str] = Counter()
         """Of questions, by cause."""
-        self.num_asked = 0
+        self.num_asked = self.num_open = 0
         self._context, self._model, self._sampling = context, model, dict(sampling)
         self._timeout = timeout_seconds
-        self._client = httpx.AsyncClient(timeout=timeout_seconds, trust_env=False)
-        self._outages: list[Rollout] = []
+        self._client = httpx.AsyncClient(timeout=None, trust_env=False, limits=_LIMITS)
+        self._outages: defaultdict[str | None, list[Rollout]] = defaultdict(list)
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,91 +84,102 @@ class OptimizerModel:
     ) -> None:
         await self._client.aclose()
 
-    async def ask(self, ask_id: str, messages: Sequence[Mapping[str, Any]]) -> str:
+    async def ask(
+        self, ask_id: str, messages: Sequence[Mapping[str, Any]], *, model: str | None = None
+    ) -> str:
         """Return the model's whole answer.
 
         Args:
             ask_id: names the question within the run; the same question under the same id is answered from the store.
             messages: in OpenAI's shape.
+            model: who answers; None is the model of all questions.
 
         Raises:
             AskFailedError: no answer, or one that cannot be used; counted in ``failures``.
             OptimizerDownError: and so were the questions before.
         """
-        rollout_id = f"{self._context.run_id}-ask-{ask_id}"
-        task = {"model": self._model, "messages": [dict(message) for message in messages]}
-        rollout = await self._known(rollout_id, task)
-        if rollout is None:
-            rollout = await self._put(rollout_id, task)
+        model = model or self._model
+        request = RolloutRequest(
+            task={"model": model, "messages": [dict(message) for message in messages]},
+            run_id=self._context.run_id,
+            config=RolloutConfig(timeout_seconds=self._timeout + GRACE_SECONDS),
+            metadata={
+                "optimizer": True,
+                "seed": rollout_seed(self._context.seed, f"ask-{ask_id}"),
+                "sampling": self._sampling,
+            },
+        )
+        self.num_open += 1
+        try:
+            rollout = await self._asked(f"{self._context.run_id}-ask-{ask_id}", request)
+        finally:
+            self.num_open -= 1
         spans = await spans_of_rollout(self._context.store, rollout.rollout_id)
         self.num_asked += 1
         self.spent += spent_in(rollout, spans, is_agent=False)
         if rollout.status == "succeeded":
-            self._outages.clear()
+            self._outages[model].clear()
             return _text_of(messages_from_spans(spans)[-1])
-        await self._count_failure(rollout)
+        await self._count_failure(rollout, model)
         error = rollout.error or ErrorInfo(cause="cancelled")
         raise AskFailedError(error.cause, error.message)
 
-    async def _known(self, rollout_id: str, task: Json) -> Rollout | None:
-        """The question as it was asked before, if it was and ended."""
-        with suppress(NotFoundError):
-            rollout = await self._context.store.get_rollout_by_id(rollout_id)
-            if rollout.task == task and ABANDONED not in rollout.metadata and rollout.finished_at is not None:
-                return rollout
-        return None
+    async def _asked(self, rollout_id: str, request: RolloutRequest) -> Rollout:
+        """The question as it ended: in the store, else put now under the first id that is free."""
+        while True:
+            try:
+                known = await self._context.store.get_rollout_by_id(rollout_id)
+            except NotFoundError:
+                return await self._put(request.model_copy(update={"rollout_id": rollout_id}))
+            if known.finished_at is not None and answers(known, request):
+                return known
+            rollout_id = f"{rollout_id}-again"  # asked otherwise, or by a process that was ended
 
-    async def _put(self, rollout_id: str, task: Mapping[str, Any]) -> Rollout:
-        claim = await self._start(rollout_id, task)
-        ids = (claim.rollout.rollout_id, claim.attempt.attempt_id)
-        llm = self._context.policy.llm_of_attempt(*ids, model=self._model, sampling=self._sampling)
-        body = {**self._sampling, "model": llm.model, "messages": task["messages"]}
-        try:
-            response = await self._client.post(
-                f"{llm.base_url}/chat/completions",
-                json=body,
-                headers={"Authorization": f"Bearer {llm.api_key}"},
-            )
-            error = _error_in(response)
-        except httpx.TimeoutException:
-            error = ErrorInfo(cause="timeout", message=f"no answer within {self._timeout:g} s")
-        except httpx.HTTPError as failed:
-            error = ErrorInfo(cause="unreachable", message=f"{type(failed).__name__}: {failed}")
-        done = await self._context.store.update_attempt(
-            *ids, status="failed" if error else "succeeded", error=error
+    async def _put(self, request: RolloutRequest) -> Rollout:
+        store, policy = self._context.store, self._context.policy
+        model, messages = request.task["model"], request.task["messages"]
+        resources_id = await policy.resources_id(
+            f"optimizer-{model or 'policy'}", self._sampling, model=model
         )
+        claim = await store.start_rollout(request.model_copy(update={"resources_id": resources_id}))
+        ids = (claim.rollout.rollout_id, claim.attempt.attempt_id)
+        llm = policy.llm_of_attempt(*ids, model=model, sampling=self._sampling)
+        error = await self._answer(llm, {**self._sampling, "model": llm.model, "messages": messages})
+        done = await store.update_attempt(*ids, status="failed" if error else "succeeded", error=error)
         return done.rollout
 
-    async def _start(self, rollout_id: str, task: Json) -> AttemptedRollout:
-        while True:
-            request = RolloutRequest(
-                task=task,
-                rollout_id=rollout_id,
-                run_id=self._context.run_id,
-                resources_id=await self._context.policy.resources_id("optimizer", self._sampling),
-                config=RolloutConfig(timeout_seconds=self._timeout + 10),
-                metadata={"optimizer": True, "seed": rollout_seed(self._context.seed, rollout_id)},
-            )
-            try:
-                return await self._context.store.start_rollout(request)
-            except ConflictError:  # asked before under this id: by a process that was ended, or otherwise
-                rollout_id = f"{rollout_id}-again"
+    async def _answer(self, llm: LLM, body: Mapping[str, Any]) -> ErrorInfo | None:
+        """Put a question to the proxy, which records the answer; return why that cannot be used, None where it can."""
+        try:
+            async with asyncio.timeout(
+                self._timeout
+            ):  # httpx limits single reads only, which a slow trickle passes
+                response = await self._client.post(
+                    f"{llm.base_url}/chat/completions",
+                    json=body,
+                    headers={"Authorization": f"Bearer {llm.api_key}"},
+                )
+        except TimeoutError:
+            return ErrorInfo(cause="timeout", message=f"no answer within {self._timeout:g} s")
+        except httpx.HTTPError as failed:
+            return ErrorInfo(cause="unreachable", message=f"{type(failed).__name__}: {failed}")
+        return _error_in(response)
 
-    async def _count_failure(self, rollout: Rollout) -> None:
+    async def _count_failure(self, rollout: Rollout, model: str | None) -> None:
         cause = rollout.error.cause if rollout.error else "cancelled"
         message = rollout.error.message if rollout.error else ""
+        outages = self._outages[model]
         self.failures[cause] += 1
         log.warning("the optimizer model gave nothing for %s: %s: %s", rollout.rollout_id, cause, message)
         if cause not in _OUTAGES:
-            self._outages.clear()
+            outages.clear()
             return
-        self._outages.append(rollout)
-        if len(self._outages) >= MAX_OUTAGES:
-            await set_aside(self._context.store, self._outages)  # so that a resumed run asks again
-            name = self._model or "the policy itself"
+        outages.append(rollout)
+        if len(outages) >= MAX_OUTAGES:
+            await set_aside(self._context.store, outages)  # so that a resumed run asks again
             raise OptimizerDownError(
-                f"the optimizer model ({name}) gave no answer to {len(self._outages)} questions in a row;"
-                f" the last: {cause}: {message}"
+                f"the optimizer model ({model or 'the policy itself'}) gave no answer to {len(outages)} questions"
+                f" in a row; the last: {cause}: {message}"
             )
 
 

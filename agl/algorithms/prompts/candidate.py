@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agl.errors import ConfigError
+from agl.errors import ConfigError, InvalidRequestError
 from agl.types import PromptTemplate, Resource
 
 
@@ -46,17 +46,23 @@ def first_candidate(resources: Mapping[str, Resource], names: Sequence[str] | No
         names: of the prompts to improve; None: all.
 
     Raises:
-        ConfigError: there is none, or a name is no prompt.
+        ConfigError: there is none, a name is no prompt, or a text is no template of its engine.
     """
     found = {name: value for name, value in resources.items() if isinstance(value, PromptTemplate)}
     if not found:
         raise ConfigError(
             "resources has no prompt to improve: give one, such as resources.prompt_template="
-            "{_target_: agl.PromptTemplate, template: '... {task} ...'}, and take it in the agent by that name"
+            "{kind: prompt_template, template: '... {task} ...'}, and take it in the agent by that name"
         )
     for name in names or ():
         if name not in found:
             raise ConfigError(
                 f"algorithm.prompts names {name!r}, which is no prompt of resources ({', '.join(found)})"
             )
-    return Candidate(prompts={name: found[name] for name in names or found})
+    chosen = {name: found[name] for name in names or found}
+    for name, prompt in chosen.items():
+        try:
+            _ = prompt.placeholders
+        except InvalidRequestError as error:
+            raise ConfigError(f"resources.{name}: {error}") from error
+    return Candidate(prompts=chosen)

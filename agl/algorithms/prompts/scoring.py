@@ -11,13 +11,14 @@ from typing import Any
 
 from agl.algorithms.base import RunContext
 from agl.algorithms.prompts.candidate import Candidate
-from agl.algorithms.prompts.spending import Spent, spent_in
+from agl.algorithms.prompts.spending import Spent, spent_in_rollout
 from agl.algorithms.sampling import READ_AT_ONCE, rollout_seed
 from agl.evaluation.counts import RolloutCounts, cause_of, count_rollouts
 from agl.evaluation.rollouts import run_rollouts
 from agl.metrics.base import Progress
-from agl.store.paging import iter_spans
-from agl.types import Rollout, RolloutConfig, RolloutRequest, SpanQuery
+from agl.types import Rollout, RolloutConfig, RolloutRequest
+
+NO_REWARD = "no reward"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,11 @@ class Scorer:
         self._context, self._sampling, self._config = context, dict(sampling), config
         self._known: dict[tuple[str, int], Rollout] = {}
 
+    @property
+    def worst_reward(self) -> float:
+        """The lowest reward seen so far; 0 before the first."""
+        return min((r.reward for r in self._known.values() if r.reward is not None), default=0.0)
+
     def num_new(self, candidates: Sequence[Candidate], tasks: Sequence[int]) -> int:
         """Return how many rollouts ``score`` would have to ask for."""
         return len(self._new(candidates, tasks))
@@ -83,21 +89,15 @@ class Scorer:
             phase: for the progress line.
         """
         new = self._new(candidates, tasks)
-        resources = {one.candidate_id: await self._resources_id(one) for one, _ in new}
-        requests = [self._request(one, task, resources[one.candidate_id]) for one, task in new]
-        rollouts = await run_rollouts(
-            self._context.store,
-            requests,
-            on_progress=lambda done, total: self._context.metrics.progress(
-                Progress(phase=phase, done=done, total=total)
-            ),
-        )
+        rollouts = await self._run(new, phase=phase)
         self._known |= {
             (one.candidate_id, task): rollout for (one, task), rollout in zip(new, rollouts, strict=True)
         }
-        self.counts += count_rollouts(rollouts)
-        await self._account(rollouts)
         return [self.scores_of(one, tasks) for one in candidates]
+
+    async def run_again(self, candidate: Candidate, tasks: Sequence[int], label: str) -> list[Rollout]:
+        """Run a candidate on tasks that it may have been run on, beside its scores; a label answers once."""
+        return await self._run([(candidate, task) for task in tasks], phase=label, label=label)
 
     def scores_of(self, candidate: Candidate, tasks: Sequence[int]) -> Scores:
         """Return what is known of a candidate on these tasks; tasks it was not run on are left out."""
@@ -107,14 +107,11 @@ class Scorer:
             if (rollout := self._known.get((candidate.candidate_id, task))) is not None
         }
         bad = [
-            cause_of(rollout) if rollout.status != "succeeded" else "no reward"
+            NO_REWARD if rollout.status == "succeeded" else cause_of(rollout)
             for rollout in rollouts.values()
-            if rollout.status != "succeeded" or rollout.reward is None
+            if is_bad(rollout)
         ]
-        rewards = {
-            task: rollout.reward if rollout.status == "succeeded" else None
-            for task, rollout in rollouts.items()
-        }
+        rewards = {task: None if is_bad(rollout) else rollout.reward for task, rollout in rollouts.items()}
         return Scores(rewards=rewards, failed=Counter(bad))
 
     def rollout_of(self, candidate: Candidate, task: int) -> Rollout:
@@ -125,16 +122,33 @@ class Scorer:
         pairs = {(one.candidate_id, task): one for one in candidates for task in tasks}
         return [(one, task) for (key, task), one in pairs.items() if (key, task) not in self._known]
 
+    async def _run(
+        self, pairs: Sequence[tuple[Candidate, int]], *, phase: str, label: str = ""
+    ) -> list[Rollout]:
+        resources = {one.candidate_id: await self._resources_id(one) for one, _ in pairs}
+        requests = [self._request(one, task, resources[one.candidate_id], label) for one, task in pairs]
+        rollouts = await run_rollouts(
+            self._context.store,
+            requests,
+            on_progress=lambda done, total: self._context.metrics.progress(
+                Progress(phase=phase, done=done, total=total)
+            ),
+        )
+        self.counts += count_rollouts(rollouts)
+        await self._account(rollouts)
+        return rollouts
+
     async def _resources_id(self, candidate: Candidate) -> str:
         return await self._context.policy.resources_id(
             f"prompts-{candidate.candidate_id}", self._sampling, resources=candidate.prompts
         )
 
-    def _request(self, candidate: Candidate, task: int, resources_id: str) -> RolloutRequest:
+    def _request(self, candidate: Candidate, task: int, resources_id: str, label: str) -> RolloutRequest:
         context = self._context
+        place = f"{candidate.candidate_id}-{task}"
         return RolloutRequest(
             task=context.train_tasks[task],
-            rollout_id=f"{context.run_id}-{candidate.candidate_id}-{task}",
+            rollout_id=f"{context.run_id}-{label}-{place}" if label else f"{context.run_id}-{place}",
             run_id=context.run_id,
             mode="train",
             group_id=f"{context.run_id}-task-{task}",
@@ -152,7 +166,11 @@ class Scorer:
 
         async def spent_by(rollout: Rollout) -> Spent:
             async with reading:
-                query = SpanQuery(rollout_id=rollout.rollout_id)
-                return spent_in(rollout, [span async for span in iter_spans(self._context.store, query)])
+                return await spent_in_rollout(self._context.store, rollout)
 
         self.spent = sum(await asyncio.gather(*map(spent_by, rollouts)), self.spent)
+
+
+def is_bad(rollout: Rollout) -> bool:
+    """Whether a finished rollout gave no reward, whatever the reason."""
+    return rollout.status != "succeeded" or rollout.reward is None

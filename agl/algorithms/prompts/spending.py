@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agl.errors import ConfigError
+from agl.evaluation.rollouts import ABANDONED
 from agl.proxy.accounts import call_from_span
-from agl.types import Rollout, Span
+from agl.store.base import LightningStore
+from agl.store.paging import iter_rollouts, iter_spans
+from agl.types import Rollout, RolloutQuery, Span, SpanQuery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,14 @@ class Spent:
             seconds=self.seconds + other.seconds,
         )
 
+    def of_calls(self, share: float) -> Spent:
+        """Return this share of calls, tokens and cost: what more of the same is likely to take."""
+        return Spent(
+            calls=round(self.calls * share),
+            tokens=round(self.tokens * share),
+            cost_usd=self.cost_usd * share,
+        )
+
     def __str__(self) -> str:
         cost = "cost unknown" if self.calls and self.unpriced_calls == self.calls else f"${self.cost_usd:.4f}"
         if 0 < self.unpriced_calls < self.calls:
@@ -62,7 +73,7 @@ class Budget:
         max_calls: of models, the agent's and the optimizer's.
         max_tokens: input and output, of both.
         max_cost: USD, of the calls whose price is known.
-        max_minutes: of wall time, over all processes of the run.
+        max_minutes: of wall time, over all processes of the run; what is under way then is cancelled.
     """
 
     def __init__(
@@ -132,3 +143,22 @@ def spent_in(rollout: Rollout, spans: Sequence[Span], *, is_agent: bool = True) 
         unpriced_calls=sum(call.is_unpriced for call in asked),
         seconds=ended - begun if begun is not None and ended is not None else 0.0,
     )
+
+
+async def spent_in_rollout(store: LightningStore, rollout: Rollout, *, is_agent: bool = True) -> Spent:
+    """Return what a rollout in the store took, attempts that were tried again included."""
+    query = SpanQuery(rollout_id=rollout.rollout_id)
+    return spent_in(rollout, [span async for span in iter_spans(store, query)], is_agent=is_agent)
+
+
+async def spent_in_vain(store: LightningStore, run_id: str) -> Spent:
+    """Return the calls, tokens and cost of rollouts that were abandoned and are run again.
+
+    Their calls are paid for; as rollouts they do not count, so that a resumed run may do what a whole one may.
+    """
+    spent = Spent()
+    query = RolloutQuery(run_id=run_id, mode="train")
+    async for rollout in iter_rollouts(store, query):
+        if ABANDONED in rollout.metadata:
+            spent += replace(await spent_in_rollout(store, rollout, is_agent=False), seconds=0.0)
+    return spent

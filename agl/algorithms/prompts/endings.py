@@ -1,0 +1,15 @@
+"""Why a search ends before its last round."""
+
+from __future__ import annotations
+
+
+class SearchEndedError(Exception):
+    """The search ends here, with the best so far: a budget is spent, or going on makes no sense."""
+
+
+class OutageError(Exception):
+    """What the search needs does not work at all: to go on would burn the budget for nothing."""
+
+
+class OptimizerDownError(OutageError):
+    """The optimizer model gave no answer several times in a row."""
