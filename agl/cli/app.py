@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 import traceback
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -226,5 +230,23 @@ app.add_typer(store, name="store")
 
 
 def main() -> None:
-    """Run the app with the process's arguments."""
-    app()
+    """Run the app with the process's arguments; this ends the process."""
+    try:
+        app()
+    except SystemExit as ended:
+        leave(ended.code)
+
+
+def leave(code: object, *, end: Callable[[int], object] = os._exit) -> None:
+    """End the process with what ``sys.exit`` was given, without taking the interpreter apart.
+
+    That takes 0.6 s of CPU where torch and transformers are loaded, which on a busy machine is most of the time that
+    Ctrl-C has, and waits for threads that do not end. Exit handlers run as always.
+    """
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - atexit has no public name for it
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # its reader has gone
+            stream.flush()
+    end(code if isinstance(code, int) else int(code is not None))

@@ -97,3 +97,22 @@ def test_ctrl_c_ends_the_command_with_one_line_and_exit_code_130(tmp_path: Path)
         out, err = process.communicate(timeout=5)
     assert (process.returncode, out) == (130, "")
     assert err == "agl: interrupted (go on with: agl train --resume here)\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "said"), [("3", 3, ""), ("None", 0, ""), ("'no luck'", 1, "no luck\n")]
+)
+def test_a_command_ends_with_its_exit_handlers_and_without_waiting_for_threads(
+    given: str, code: int, said: str
+) -> None:
+    program = f"""
+import atexit, threading
+from agl.cli.app import leave
+atexit.register(print, "bye")
+threading.Thread(target=threading.Event().wait).start()
+leave({given})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "bye\n", said)
