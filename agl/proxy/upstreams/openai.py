@@ -1,7 +1,8 @@
 """OpenAIServer: any server that speaks OpenAI's chat completions - vLLM, SGLang, llama.cpp, an engine of agl.
 
 Asks for the exact ids and logprobs. A server that refuses one of these fields, and says so, is asked again without it
-and never again with it; the record of such a call says what is missing.
+and never again with it; the record of such a call says what is missing. A server that wants the limit of tokens under
+its newer name, as OpenAI's reasoning models do, gets it so.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _EXTRAS: Mapping[str, tuple[str, ...]] = {
     "stream_options": ("stream_options",),
 }
 """What the proxy asks for of its own, by the name that a refusal says, and the fields that go with it."""
+_NEWER_LIMIT = "max_completion_tokens"
 _REFUSING = (400, 403, 422)  # what servers answer to a field that they do not know or allow
 
 
@@ -51,6 +53,7 @@ class OpenAIServer:
         self._without = {
             name for name, wish in (("return_token_ids", token_ids), ("logprobs", logprobs)) if wish is False
         }
+        self._limit = "max_tokens"
 
     def takes(self, context: CallContext) -> bool:
         """All that can be said canonically."""
@@ -157,13 +160,18 @@ class OpenAIServer:
             if not _is_wanted(name, context):
                 for field in _EXTRAS[name]:
                     asked.pop(field, None)
+        if self._limit != "max_tokens" and "max_tokens" in asked and "prompt" not in asked:
+            asked.setdefault(self._limit, asked.pop("max_tokens"))
         return completions_request(asked) if "prompt" in asked else asked
 
     def _learn(self, error: UpstreamError, asked: Mapping[str, Any], context: CallContext) -> None:
-        """Remember the extra that the server refuses. Raises the error when it is about something else."""
+        """Remember what the server refuses. Raises the error when it is about something else."""
         if error.status not in _REFUSING:
             raise error
         told = f"{error} {error.body}"
+        if "max_tokens" in asked and _NEWER_LIMIT in told and "nsupported" in told and "prompt" not in asked:
+            self._limit = _NEWER_LIMIT
+            return
         for name in _EXTRAS:
             is_optional = name in asked and name not in self._never_without
             if is_optional and name in told and not _is_wanted(name, context):

@@ -63,6 +63,24 @@ async def test_a_refused_field_is_left_out_for_good(server, model_server):
     assert asked == [(True, True), (False, True), (False, False), (False, False)]
 
 
+async def test_a_limit_that_is_wanted_under_its_newer_name_gets_it_for_good(server, model_server):
+    model_server.answers = [
+        refusal("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."),
+        httpx.Response(200, json=ANSWER),
+    ]
+    for _ in range(2):
+        await server.complete({**CHAT, "max_tokens": 7}, CallContext())
+    limits = [(body.get("max_tokens"), body.get("max_completion_tokens")) for body in model_server.bodies]
+    assert limits == [(7, None), (None, 7), (None, 7)]
+
+
+async def test_a_limit_that_is_too_large_is_the_clients_to_mend(server, model_server):
+    model_server.answers = [refusal("'max_tokens' or 'max_completion_tokens' is too large: 99999")]
+    with pytest.raises(UpstreamError, match="too large"):
+        await server.complete({**CHAT, "max_tokens": 99999}, CallContext())
+    assert len(model_server.bodies) == 1
+
+
 async def test_what_the_client_asked_for_is_not_left_out_behind_its_back(server, model_server):
     model_server.answers = [refusal("logprobs are not supported")]
     own = CallContext(dialect=OpenAIChat(), native={"logprobs": True})
