@@ -284,7 +284,8 @@ class Router:
 
     async def _after(self, error: InferenceError, replica: Replica, tries: Tries) -> None:
         """Wait for the next try. Raises the error when there is none."""
-        self._note(replica, error)
+        if tries.blames(replica) or not replica.breaker.is_closed:
+            self._note(replica, error)
         pause = tries.pause_after(error)
         log.info("a call to %s failed and is tried again in %.3g s: %s", replica.name, pause, error)
         if pause:

@@ -43,6 +43,7 @@ class Tries:
         self._clock = clock
         self._rng = rng
         self._tried: set[int] = set()
+        self._blamed: set[Replica] = set()
         self._failures = 0
         self._index = 0
 
@@ -54,6 +55,15 @@ class Tries:
         target = self._route[0]
         self._index = target.choose(self._rollout_id, tried=self._tried, now=now)
         return target, target.replicas[self._index]
+
+    def blames(self, replica: Replica) -> bool:
+        """Whether a failure of this call speaks against a server: once, however often it is tried there.
+
+        A request that no server survives would else take them all from the other calls.
+        """
+        is_first = replica not in self._blamed
+        self._blamed.add(replica)
+        return is_first
 
     def pause_after(self, error: InferenceError) -> float:
         """Return how long to wait before the next try.

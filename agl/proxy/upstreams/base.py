@@ -141,7 +141,12 @@ def key_from_environment(variable: str | None, setting: str) -> str | None:
 
 def is_retried(status: int) -> bool:
     """Whether a refusal with this status may be one for now only, as the providers' own clients take it."""
-    return status in (408, 409, 429) or status >= 500
+    return status in (408, 409, 429) or is_sick(status)
+
+
+def is_sick(status: int) -> bool:
+    """Whether a refusal with this status speaks against the server; 501 and 505 say what it cannot do, and is well."""
+    return status >= 500 and status not in (501, 505)
 
 
 def masked(text: str, key: str | None) -> str:

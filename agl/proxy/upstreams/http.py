@@ -16,7 +16,7 @@ import orjson
 from agl.errors import InferenceError
 from agl.http.client import HttpClient, Streamed
 from agl.http.connections import HttpError, LostError
-from agl.proxy.upstreams.base import MASK, UpstreamError, is_retried, masked, shown
+from agl.proxy.upstreams.base import MASK, UpstreamError, is_retried, is_sick, masked, shown
 from agl.proxy.upstreams.waits import retry_after_seconds
 from agl.types.sse import Event, EventTooLargeError, SseDecoder
 
@@ -128,7 +128,7 @@ class HttpServer:
             status=error.status,
             body=body,
             retry=is_retried(error.status),
-            sick=error.status >= 500,
+            sick=is_sick(error.status),
         )
 
     def broken(self, what: str) -> UpstreamError:
@@ -172,7 +172,7 @@ class HttpServer:
             status=status,
             body=body,
             retry=is_retried(status) and named.get("x-should-retry") != "false",
-            sick=status >= 500,
+            sick=is_sick(status),
             retry_after=retry_after_seconds(named, now=time.time()),
         )
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from agl.errors import InferenceError, require_extra
 from agl.proxy.upstream import CallContext
-from agl.proxy.upstreams.base import UpstreamError, is_retried, masked, shown
+from agl.proxy.upstreams.base import UpstreamError, is_retried, is_sick, masked, shown
 from agl.proxy.upstreams.completions import chat_from_completion, chunk_from_completion
 from agl.proxy.upstreams.waits import retry_after_seconds
 from agl.types import ModelEndpoint
@@ -181,7 +181,7 @@ class LitellmServer:
             status=status,
             body=_masked_body(getattr(error, "body", None), self._key),
             retry=is_retried(status),
-            sick=status >= 500,
+            sick=is_sick(status),
             retry_after=retry_after_seconds({name.lower(): headers[name] for name in headers}, now=0.0),
         )
 

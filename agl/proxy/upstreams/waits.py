@@ -40,8 +40,10 @@ def seconds_of_client(headers: Mapping[bytes, bytes], *, limit: float) -> float:
 
 
 def _number(text: str | None) -> float | None:
+    if not text:
+        return None
     try:
-        number = float(text or "")
+        number = float(text)
     except ValueError:
         return None
     return number if math.isfinite(number) and number >= 0 else None

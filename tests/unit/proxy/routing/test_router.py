@@ -173,6 +173,20 @@ async def test_a_server_that_keeps_failing_gets_no_more_calls(router, servers, f
     assert len(servers["http://a/v1"].asked) == 3
 
 
+async def test_a_request_that_no_server_survives_takes_none_of_them_from_the_others(
+    router, servers, failure, caplog
+):
+    poison = {"model": "m", "messages": ["poison"]}
+    for server, times in zip(servers.values(), (2, 2, 4), strict=True):
+        server.failures = [failure() for _ in range(times)]
+    for _ in range(2):
+        with pytest.raises(InferenceError):
+            await router.complete_chat(poison, context=ROLLOUT)
+    assert asked(servers) == [2, 2, 4]
+    assert not any(server.failures for server in servers.values())
+    assert "gets no calls" not in caplog.text
+
+
 async def test_new_calls_wait_while_the_router_is_paused(router, servers):
     async with router.paused():
         waiting = asyncio.create_task(router.complete_chat(CHAT, context=ROLLOUT))

@@ -84,3 +84,10 @@ def test_the_last_endpoint_is_tried_also_when_it_is_unwell(new_server, new_targe
     for _ in range(3):
         only.replicas[0].note(failure(), now=clock.now)
     assert way([only], clock, max_retries=0, error=failure) == [("only", "a", 0.0)]
+
+
+def test_a_call_speaks_against_a_server_once(new_server, new_target, clock):
+    route = [new_target("t", new_server("a"), new_server("b"))]
+    tries = Tries(route, rollout_id="r", max_retries=1, deadline=None, clock=clock, rng=lambda: 1.0)
+    one, other = route[0].replicas
+    assert [tries.blames(replica) for replica in (one, one, other, one)] == [True, False, True, False]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agl.errors import ConfigError
-from agl.proxy.upstreams.base import checked_url, is_retried, key_from_environment, masked, shown
+from agl.proxy.upstreams.base import checked_url, is_retried, is_sick, key_from_environment, masked, shown
 
 
 def test_a_url_loses_its_last_slash():
@@ -65,3 +65,13 @@ def test_long_texts_are_cut():
 )
 def test_statuses_that_may_pass_are_retried(status, retried):
     assert is_retried(status) is retried
+
+
+def test_a_server_that_says_what_it_cannot_do_is_well():
+    assert [status for status in (400, 429, 500, 501, 502, 503, 505, 529) if is_sick(status)] == [
+        500,
+        502,
+        503,
+        529,
+    ]
+    assert not is_retried(501)
