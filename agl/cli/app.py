@@ -245,7 +245,7 @@ def leave(code: object, *, end: Callable[[int], object] = os._exit) -> None:
     """
     if isinstance(code, str):
         print(code, file=sys.stderr)
-    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage] - atexit has no public name for it
+    atexit._run_exitfuncs()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - it has no public name
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # its reader has gone
             stream.flush()
