@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import signal
@@ -29,7 +28,7 @@ from pydantic import BaseModel
 
 from agl.agents.answer_lines import AnswerLines
 from agl.agents.base import Answer, Assignment, MissingResourceError
-from agl.agents.programs import GUARD_VARIABLE, OutputPipe, guarded, program
+from agl.agents.programs import GUARD_VARIABLE, OutputPipe, guarded, inherited_environment, program
 from agl.errors import AgentError, ConfigError
 from agl.tracing.context import current_attempt, traceparent
 from agl.tracing.output import record_output
@@ -41,9 +40,6 @@ MAX_VARIABLE_BYTES = 100_000
 """Larger values go into files: Linux takes at most 128 KiB of one variable (MAX_ARG_STRLEN)."""
 MAX_STDERR_CHARS = 1_500
 """Of a failed program's standard error in its error message; all that is kept is in the attempt's spans."""
-
-_NOT_INHERITED = ("AGL_STORE_URL", "AGL_CURRENT_ROLE")
-"""Of the runner's own environment: they are about the runner. Its tokens are secrets, too."""
 
 
 class CommandError(AgentError):
@@ -145,12 +141,12 @@ class CommandAgent:
         return Answer(value=lines.last, reward=lines.reward)
 
     def _environment(self, assignment: Assignment, folder: Path) -> dict[str, str]:
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in _NOT_INHERITED and not (name.startswith("AGL_") and name.endswith("_TOKEN"))
+        environment = {
+            "PYTHONUNBUFFERED": "1",
+            **inherited_environment(),
+            **self._env,
+            **assignment.environment,
         }
-        environment = {"PYTHONUNBUFFERED": "1", **inherited, **self._env, **assignment.environment}
         if self._guard is not None:
             environment[GUARD_VARIABLE] = self._guard
         environment["AGL_ROLLOUT_ID"] = assignment.rollout.rollout_id

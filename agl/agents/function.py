@@ -11,11 +11,12 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ParamSpec, TypeGuard, TypeVar, cast, overload
+from typing import Any, Literal, ParamSpec, TypeGuard, TypeVar, cast, overload
 
 from agl.agents.base import Agent, Assignment, opened
 from agl.agents.binding import BoundFunction, check_function
 from agl.agents.calling import GIVEN, call, given_by
+from agl.agents.isolation import IsolatedAgent
 from agl.agents.lit_agent import InstanceAgent, LitAgent, built
 from agl.agents.load import absolute_target, load_object
 from agl.errors import ConfigError
@@ -79,14 +80,24 @@ class FunctionAgent:
     Args:
         target: ``package.module:name`` or ``path/file.py:name``.
         settings: values for the function's parameters, or for the class's constructor.
+        isolation: ``process`` runs attempts in processes of their own: for code that computes for long, which as
+            ``none`` would hold up others and could not be stopped by a time limit.
     """
 
-    def __init__(self, target: str, settings: dict[str, Any] | None = None) -> None:
-        self._target, self._settings = target, dict(settings or {})
-        self._agent = _agent_of(target, load_object(target), self._settings)
+    def __init__(
+        self,
+        target: str,
+        settings: dict[str, Any] | None = None,
+        isolation: Literal["none", "process"] = "none",
+    ) -> None:
+        self._target, self._settings, self._isolation = target, dict(settings or {}), isolation
+        if isolation == "process":
+            self._agent: Agent = IsolatedAgent(FunctionAgent(target, settings))
+        else:
+            self._agent = _agent_of(target, load_object(target), self._settings)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FunctionAgent, (absolute_target(self._target), self._settings)
+        return FunctionAgent, (absolute_target(self._target), self._settings, self._isolation)
 
     @property
     def name(self) -> str:

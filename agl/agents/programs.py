@@ -23,6 +23,7 @@ TERM_SECONDS = 1.0
 """How long a program that is stopped may take to tidy up. Below the time that a runner gives a stopped agent."""
 GUARD_VARIABLE = "AGL_GUARD"
 """Marks every process that a runner's agents start, for the guard."""
+_NOT_INHERITED = ("AGL_STORE_URL", "AGL_CURRENT_ROLE")
 _CHUNK = 64 * 1024
 
 
@@ -80,6 +81,15 @@ class OutputPipe:
         asyncio.get_running_loop().remove_reader(self._reading)
         os.close(self._reading)
         self._reading = -1
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return this process's environment without what is about the runner itself, its tokens above all."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _NOT_INHERITED and not (name.startswith("AGL_") and name.endswith("_TOKEN"))
+    }
 
 
 @asynccontextmanager

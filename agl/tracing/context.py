@@ -20,6 +20,7 @@ from opentelemetry.trace import Tracer as OtelTracer
 
 from agl.tracing.kept import KeptBytes
 from agl.tracing.reward import Reward
+from agl.types import Span
 
 
 class SpanSink(Protocol):
@@ -30,8 +31,8 @@ class SpanSink(Protocol):
         """A name that no other sink of the process has."""
         ...
 
-    def put(self, span: ReadableSpan, rollout_id: str, attempt_id: str) -> None:
-        """Take one span of an attempt."""
+    def put(self, span: ReadableSpan | Span, rollout_id: str, attempt_id: str) -> None:
+        """Take one span of an attempt, or the record that another process made of one."""
         ...
 
 

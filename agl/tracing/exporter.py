@@ -73,7 +73,7 @@ class StoreSpanExporter:
         self._call_timeout_seconds = call_timeout_seconds
         self._retry_seconds = retry_seconds
         self._retry_delay_seconds = retry_delay_seconds
-        self._queue: deque[tuple[ReadableSpan, str, str]] = deque()
+        self._queue: deque[tuple[ReadableSpan | Span, str, str]] = deque()
         self._lock = threading.Lock()
         self._taken = 0
         self._settled = 0
@@ -92,7 +92,7 @@ class StoreSpanExporter:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def put(self, span: ReadableSpan, rollout_id: str, attempt_id: str) -> None:
+    def put(self, span: ReadableSpan | Span, rollout_id: str, attempt_id: str) -> None:
         """Take one ended span, from any thread; when it cannot be kept it is counted and logged."""
         with self._lock:
             open_, waiting = self._loop is not None, len(self._queue) + 1
@@ -175,7 +175,7 @@ class StoreSpanExporter:
                 finally:
                     self._settle(len(batch))
 
-    def _next_batch(self) -> list[tuple[ReadableSpan, str, str]]:
+    def _next_batch(self) -> list[tuple[ReadableSpan | Span, str, str]]:
         with self._lock:
             return [self._queue.popleft() for _ in range(min(self._batch_size, len(self._queue)))]
 
@@ -191,11 +191,12 @@ class StoreSpanExporter:
                 still.append((target, done))
         self._waiting = still
 
-    def _converted(self, batch: Sequence[tuple[ReadableSpan, str, str]]) -> list[Span]:
+    def _converted(self, batch: Sequence[tuple[ReadableSpan | Span, str, str]]) -> list[Span]:
         spans: list[Span] = []
         for span, rollout_id, attempt_id in batch:
             try:
-                spans.append(span_from_otel(span, rollout_id, attempt_id))
+                made = span if isinstance(span, Span) else span_from_otel(span, rollout_id, attempt_id)
+                spans.append(made)
             except Exception as error:  # noqa: BLE001 - the boundary of a span: recorded as lost
                 self._lose(type(error).__name__, [f"{span.name} of rollout {rollout_id}"], error)
         return spans

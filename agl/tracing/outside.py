@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from agl.tracing.context import AttemptContext, current_attempt
 from agl.tracing.conversion import span_from_otel
+from agl.types import Span
 
 log = logging.getLogger(__name__)
 
@@ -94,9 +95,9 @@ class PostingSink(SpanProcessor):
         """Send the span."""
         self.put(span, *self._ids)
 
-    def put(self, span: ReadableSpan, rollout_id: str, attempt_id: str) -> None:
+    def put(self, span: ReadableSpan | Span, rollout_id: str, attempt_id: str) -> None:
         """Send one span of an attempt; when the store does not take it, that is logged."""
-        record = span_from_otel(span, rollout_id, attempt_id)
+        record = span if isinstance(span, Span) else span_from_otel(span, rollout_id, attempt_id)
         if record.parent_id is None:
             record = record.model_copy(update={"parent_id": self._parent_id})
         body = record.model_dump_json(exclude_none=True).encode()
