@@ -27,7 +27,7 @@ from agl.agents.frames import Done, Failed, FrameWriter, Logged, Start, Work, re
 from agl.tracing.context import AttemptContext, entered
 from agl.tracing.conversion import span_from_otel
 from agl.tracing.kept import KeptBytes
-from agl.tracing.output import AttemptLogHandler
+from agl.tracing.output import AttemptLog
 from agl.tracing.provider import follow_global, new_provider
 from agl.types import Span
 
@@ -88,7 +88,7 @@ async def _serve(start: Start, inbox_file: BinaryIO, writer: FrameWriter) -> Non
     provider = new_provider()
     follow_global(provider)
     tracer, sink = provider.get_tracer("agl"), _FrameSink(writer)
-    logging.getLogger().addHandler(AttemptLogHandler(sink.sink_id))
+    logging.getLogger().addHandler(AttemptLog(sink.sink_id))
     inbox = _Inbox(inbox_file, asyncio.get_running_loop())
     threading.Thread(target=inbox.read_forever, name="agl inbox", daemon=True).start()
     agent: Agent = pickle.loads(start.agent)  # noqa: S301 - from the runner

@@ -13,7 +13,7 @@ from agl.types.attributes import OUTPUT_BYTES, OUTPUT_SPAN, OUTPUT_STREAM, OUTPU
 Stream = Literal["log", "stdout", "stderr"]
 
 
-class AttemptLogHandler(logging.Handler):
+class AttemptLog(logging.Handler):
     """Adds the log records of code that runs in an attempt to that attempt's log.
 
     Args:

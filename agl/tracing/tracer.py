@@ -16,7 +16,7 @@ from opentelemetry.trace import Span
 from agl.store.base import SpanLog
 from agl.tracing.context import AttemptContext, entered
 from agl.tracing.exporter import ExportCounts, StoreSpanExporter
-from agl.tracing.output import AttemptLogHandler, record_output
+from agl.tracing.output import AttemptLog, record_output
 from agl.tracing.provider import follow_global, new_provider
 from agl.types.attributes import ROLLOUT_SPAN
 
@@ -39,7 +39,7 @@ class Tracer:
         self._exporter = exporter or StoreSpanExporter(store)
         self._follow_libraries = follow_libraries
         self._provider = new_provider()
-        self._log_handler = AttemptLogHandler(self._exporter.sink_id)
+        self._log_handler = AttemptLog(self._exporter.sink_id)
         self._tracer = self._provider.get_tracer("agl")
 
     @property
