@@ -19,6 +19,7 @@ from agl.proxy.attempts import AttemptDirectory, llm_of_call, sampling_of
 from agl.proxy.canonical import checked_answer, reading_answer, upstream_chat, upstream_error
 from agl.proxy.dialects.base import ClientRequest, Dialect, Memory
 from agl.proxy.exchange import EVENTS, JSON, Delivery
+from agl.proxy.recalls import recall
 from agl.proxy.record import Call, Ended, answered_span, embeddings_span, failed_span, refused_embeddings_span
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.repeats import CallIdentity, Outcome, RecentCall, RecentCalls
@@ -96,6 +97,7 @@ class Calls:
         rng: Random,
     ) -> None:
         self._rng = rng
+        self._store = store
         self._admission = admission
         self._upstream = upstream
         self._routed = upstream if isinstance(upstream, RoutedUpstream) else None
@@ -164,6 +166,7 @@ class Calls:
         memory = None
         if route.new_memory is not None:
             memory = self._attempts.memory_of(*ids, route.new_memory)
+            await recall(self._store, memory, request, address)
             request = memory.resolved(request)
         if request.native_only is not None and self._routed is None:
             raise request.native_only
@@ -342,7 +345,9 @@ class Calls:
                 delivery.end(answer)
             body = dialect.events(sent.request).end(answer)  # for a repeat, after a lost answer
         if sent.memory is not None:
-            sent.memory.remember(sent.request, answer)
+            marks = sent.memory.remember(sent.request, answer)
+            if sent.passage is not None:
+                sent.passage.marks |= marks
         span = self._admission.settled(sent.caller, sent.passage, span, answer)
         kind = EVENTS if sent.request.stream else JSON
         return Outcome(status=200, body=body, content_type=kind, span_id=span.span_id, unrecorded=span)

@@ -63,6 +63,10 @@ CACHE = "agl.cache"
 """``hit``: the answer is that of an equal call before."""
 CACHE_KEY = "agl.cache_key"
 """By which later calls find this one's answer."""
+MEMORY_ID = "agl.memory_id"
+"""By which later calls of the attempt may go on from this one: the id of the Response that the client got."""
+INSTRUCTIONS = "agl.instructions"
+"""True: the first input message is the call's own instructions, which later calls do not take over."""
 
 # A reward: span name ``agl.reward``.
 REWARD_SPAN = "agl.reward"

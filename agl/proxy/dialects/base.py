@@ -11,7 +11,7 @@ A stream's chunks: ``prompt_token_ids`` on the first; ``choices[i].delta`` as in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -80,6 +80,20 @@ class Dialect(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedExchange:
+    """A call that a memory kept, read back from its span."""
+
+    name: str
+    """By which later calls refer to it."""
+    attributes: Mapping[str, Any]
+    """Of the span; what ``Memory.remember`` returned is among them."""
+    messages: Sequence[Mapping[str, Any]]
+    """Of the canonical request, as it was resolved."""
+    answer: Mapping[str, Any]
+    """The canonical answer."""
+
+
 class Memory(Protocol):
     """What a dialect keeps of an attempt's calls, because later ones refer to them."""
 
@@ -96,8 +110,19 @@ class Memory(Protocol):
         """
         ...
 
-    def remember(self, request: ClientRequest, answer: Mapping[str, Any]) -> None:
-        """Keep a request, as it was resolved, and its canonical answer."""
+    def remember(self, request: ClientRequest, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Keep a request, as it was resolved, and its canonical answer.
+
+        Returns the attributes by which the call's span can be restored, none where the call was not kept.
+        """
+        ...
+
+    def lacks(self, request: ClientRequest) -> bool:
+        """Return whether the request refers to what is not known here, but may be recorded."""
+        ...
+
+    def restore(self, request: ClientRequest, exchanges: Sequence[RecordedExchange]) -> None:
+        """Keep recorded calls of the attempt, above all what the request refers to."""
         ...
 
 

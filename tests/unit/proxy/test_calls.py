@@ -348,6 +348,10 @@ async def test_a_response_goes_on_from_the_one_before(client_of, store, upstream
     await client_of(app).chat(second, path=path)
     said = [(message["role"], message["content"]) for message in upstream.requests[1]["messages"]]
     assert said == [("user", "hello"), ("assistant", "answer 1.0"), ("user", "and?")]
+    restarted = ProxyApp(store, upstream, **SETTINGS)
+    await client_of(restarted).chat(second | {"input": "still?"}, path=path)
+    again = [(message["role"], message["content"]) for message in upstream.requests[2]["messages"]]
+    assert again == [*said[:2], ("user", "still?")]
     unknown = await client_of(app).chat({**second, "previous_response_id": "resp_x"}, path=path)
     assert (unknown.status, unknown.json["error"]["code"]) == (400, "previous_response_not_found")
 

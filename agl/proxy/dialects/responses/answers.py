@@ -135,19 +135,27 @@ def first_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def output_items(request: ClientRequest, answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the items of an answer: its reasoning, its message, its function calls."""
+    name = response_id(request, answer.get("id"))
+    return items_of_response(name, answer, with_logprobs=asks_for_logprobs(request.native))
+
+
+def items_of_response(
+    name: str, answer: Mapping[str, Any], *, with_logprobs: bool = False
+) -> list[dict[str, Any]]:
+    """Return the items of the Response of this id."""
     choice = first_choice(answer)
     message = object_of(choice.get("message"))
     own = provider_items(message)
     if own:
         return [dict(item) for item in own]
-    mark = response_id(request, answer.get("id")).removeprefix(_NATIVE_PREFIX)
+    mark = name.removeprefix(_NATIVE_PREFIX)
     reasoning, calls = reasoning_of(message), function_calls(message)
     items: list[dict[str, Any]] = []
     if reasoning:
         items.append(reasoning_item(item_id("rs", mark, 0), [reasoning_part(reasoning)], status="completed"))
     parts: list[dict[str, Any]] = []
     if message.get("content") or not (reasoning or calls or message.get("refusal")):
-        logprobs = logprob_entries(choice) if asks_for_logprobs(request.native) else []
+        logprobs = logprob_entries(choice) if with_logprobs else []
         parts.append(text_part(message.get("content") or "", logprobs, message.get("annotations")))
     if message.get("refusal"):
         parts.append(refusal_part(message["refusal"]))

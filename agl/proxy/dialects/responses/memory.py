@@ -13,12 +13,14 @@ from typing import Any
 
 import orjson
 
-from agl.proxy.dialects.base import ClientRequest
-from agl.proxy.dialects.responses.answers import output_items, response_id
+from agl.proxy.dialects.base import ClientRequest, RecordedExchange
+from agl.proxy.dialects.responses.answers import items_of_response, output_items, response_id
+from agl.proxy.dialects.responses.history import items_from_messages
 from agl.proxy.dialects.responses.items import reasoning_text, referenced_id, unknown_item
 from agl.proxy.dialects.responses.nodes import object_of, text_of
 from agl.proxy.dialects.responses.requests import client_request, items_of, unknown_response
 from agl.proxy.refusal import CallRefusedError
+from agl.types import attributes as key
 
 MAX_RESPONSES = 64
 MAX_BYTES = 4 * 1024 * 1024
@@ -72,22 +74,48 @@ class ResponseMemory:
             return replace(request, native_only=error)
         return client_request(native, items=items)
 
-    def remember(self, request: ClientRequest, answer: Mapping[str, Any]) -> None:
-        """Keep a request and its canonical answer, unless the client said ``store: false``."""
+    def remember(self, request: ClientRequest, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Keep a request and its canonical answer, unless the client said ``store: false``.
+
+        Returns the attributes by which the call's span can be restored, none where the call was not kept.
+        """
         native = request.native
         if native.get("store") is False:
-            return
+            return {}
         previous = native.get("previous_response_id")
         try:
             earlier = b"" if previous is None else self._conversation(previous)
             own = self._dereferenced(items_of(native))
         except CallRefusedError:
-            return  # forgotten while the model answered: a Response without its beginning is no use
-        output = output_items(request, answer)
+            return {}  # forgotten while the model answered: a Response without its beginning is no use
+        name = response_id(request, answer.get("id"))
+        self._keep(name, earlier, own, output_items(request, answer))
+        return {key.MEMORY_ID: name} | ({key.INSTRUCTIONS: True} if text_of(native.get("instructions")) else {})
+
+    def lacks(self, request: ClientRequest) -> bool:
+        """Return whether the request refers to what is not known here, but may be recorded."""
+        native = request.native
+        previous = native.get("previous_response_id")
+        if isinstance(previous, str) and previous not in self._remembered:
+            return True
+        ids = (referenced_id(item) for item in items_of(native))
+        return any(isinstance(item_id, str) and item_id not in self._items for item_id in ids)
+
+    def restore(self, request: ClientRequest, exchanges: Sequence[RecordedExchange]) -> None:
+        """Keep recorded Responses of the attempt, above all the one that the request goes on from."""
+        wanted = request.native.get("previous_response_id")
+        for exchange in sorted(exchanges, key=lambda exchange: exchange.name == wanted):
+            if exchange.name not in self._remembered:
+                has_instructions = exchange.attributes.get(key.INSTRUCTIONS) is True
+                own = items_from_messages(exchange.messages[1 if has_instructions else 0 :])
+                self._keep(exchange.name, b"", own, items_of_response(exchange.name, exchange.answer))
+
+    def _keep(
+        self, name: str, earlier: bytes, own: Sequence[object], output: Sequence[Mapping[str, Any]]
+    ) -> None:
         known = {item["id"]: orjson.dumps(item) for item in output if isinstance(item.get("id"), str)}
         said = [part for part in (earlier, *map(orjson.dumps, [*own, *output])) if part]
         conversation = b",".join(said)
-        name = response_id(request, answer.get("id"))
         self._forget(name)
         self._remembered[name] = _Remembered(conversation=conversation, output_ids=tuple(known))
         self._items.update(known)
