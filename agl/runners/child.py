@@ -16,12 +16,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from agl.agents.process_tree import kill_tree
 from agl.errors import AccessDeniedError, AglError, ConfigError, MissingExtraError, StoreChangedError
 from agl.runners.hooks import Hook
-from agl.runners.orders import DRAIN, Order, Word, read_order
+from agl.runners.orders import DRAIN, MARK, Order, Word, read_order
 from agl.runners.retry import when_available
 from agl.runners.runner import LitAgentRunner
-from agl.runners.sessions import end_session
 from agl.runners.transfer import unpacked
 from agl.store.client import LightningStoreClient
 
@@ -97,6 +97,8 @@ def main() -> int:
     except AglError as error:
         log.error("%s", error)  # noqa: TRY400 - expected: the message says it all
         return 1
+    finally:
+        _end_what_was_started()
     return 0
 
 
@@ -169,12 +171,19 @@ def _start_clock() -> None:
 
     def expire() -> None:
         log.error("the runner did not end within %g s of its parent and is given up", END_SECONDS)
-        end_session(os.getpid())
+        _end_what_was_started()
         os._exit(1)
 
     clock = threading.Timer(END_SECONDS, expire)
     clock.daemon = True
     clock.start()
+
+
+def _end_what_was_started() -> None:
+    """Kill what agents have left behind: when the parent is gone nobody else does."""
+    mark = os.environ.get(MARK)
+    if mark:
+        kill_tree(f"{MARK}={mark}")
 
 
 def _claimed_streams() -> Channel:

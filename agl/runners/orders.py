@@ -16,6 +16,8 @@ from agl.runners.grading import Grader
 from agl.runners.hooks import Hook
 
 LENGTH_BYTES = 8
+MARK = "AGL_RUNNER_PROCESS"
+"""In the environment of a child and of all that it starts, another value for each child."""
 DRAIN = b"d"
 """Take no more rollouts, finish what is in hand, and end."""
 

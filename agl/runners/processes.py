@@ -36,12 +36,13 @@ class ProcessRunners:
 
     def __init__(
         self,
+        *,
         processes: int = 2,
         max_concurrency: int = 32,
         heartbeat_seconds: float = 5.0,
         drain_seconds: float = 10.0,
         max_crashes: int = 5,
-        follow_libraries: bool = True,  # noqa: FBT001, FBT002 - a setting, given by name
+        follow_libraries: bool = True,
     ) -> None:
         if processes < 1:
             raise ConfigError(f"runner.processes={processes} must be at least 1")
