@@ -113,8 +113,9 @@ def read_frame(file: BinaryIO) -> Any:
         EOFError: there is no more.
     """
     head = file.read(_LENGTH.size)
-    data = file.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else b""
-    if not data:
+    length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else 0
+    data = file.read(length)
+    if not length or len(data) < length:
         raise EOFError
     return pickle.loads(data)  # noqa: S301 - from the runner
 

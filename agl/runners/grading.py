@@ -21,7 +21,11 @@ class Grader:
     """
 
     def __init__(self, function: Callable[..., object], settings: Mapping[str, Any] | None = None) -> None:
+        self._function, self._settings = function, dict(settings or {})
         self._bound = BoundFunction(function, given=(*GIVEN, "result", "spans"), settings=settings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Grader, (self._function, self._settings)
 
     @property
     def name(self) -> str:

@@ -11,8 +11,9 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from functools import cache
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
@@ -27,7 +28,6 @@ from agl.types import Span
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 10.0
-"""How long a span is offered to a store that does not answer."""
 _CALL_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.1
 
@@ -77,10 +77,20 @@ class PostingSink(SpanProcessor):
         rollout_id: of the attempt.
         attempt_id: of the attempt.
         parent_id: the span under which those come that have no other parent.
+        connect: makes a connection to a URL.
+        patience_seconds: how long a span is offered to a store that does not answer.
     """
 
     def __init__(
-        self, url: str, token: str | None, rollout_id: str, attempt_id: str, *, parent_id: str | None = None
+        self,
+        url: str,
+        token: str | None,
+        rollout_id: str,
+        attempt_id: str,
+        *,
+        parent_id: str | None = None,
+        connect: Callable[[SplitResult], http.client.HTTPConnection] | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.sink_id = f"{url} {attempt_id}"
         self._url = urlsplit(url)
@@ -88,6 +98,7 @@ class PostingSink(SpanProcessor):
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
         self._ids, self._parent_id = (rollout_id, attempt_id), parent_id
+        self._connect, self._patience_seconds = connect or _connected, patience_seconds
         self._connection: http.client.HTTPConnection | None = None
         self._lock = threading.Lock()
 
@@ -108,7 +119,7 @@ class PostingSink(SpanProcessor):
 
     def _sent(self, body: bytes) -> str | None:
         """Post; return why the store has it not, None when it has."""
-        deadline, pause = time.monotonic() + PATIENCE_SECONDS, _FIRST_PAUSE_SECONDS
+        deadline, pause = time.monotonic() + self._patience_seconds, _FIRST_PAUSE_SECONDS
         while True:
             try:
                 status, text = self._post(body)
@@ -130,12 +141,16 @@ class PostingSink(SpanProcessor):
 
     def _post(self, body: bytes) -> tuple[int, str]:
         if self._connection is None:
-            kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
-            self._connection = kind(self._url.netloc, timeout=_CALL_SECONDS)
+            self._connection = self._connect(self._url)
         path = f"{self._url.path.rstrip('/')}/v1/spans?answer=ids"
         self._connection.request("POST", path, body, self._headers)
         answer = self._connection.getresponse()
         return answer.status, answer.read().decode("utf-8", "replace")[:500]
+
+
+def _connected(url: SplitResult) -> http.client.HTTPConnection:
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    return kind(url.netloc, timeout=_CALL_SECONDS)
 
 
 class _OneTrace(RandomIdGenerator):

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from command_runs import processes_with, run_tasks, until
 
+from agl.agents.base import Assignment
 from agl.agents.function import FunctionAgent
+from agl.types import Attempt, Rollout
 
 AGENTS = '''
 import logging, multiprocessing, os, subprocess, sys, time, types
@@ -195,6 +197,14 @@ async def test_a_class_is_set_up_once_a_process_which_is_reused(agent, tmp_path)
 async def test_a_set_up_that_fails_is_told_by_the_attempt(agent):
     error = (await run_tasks(agent("NoSetup"), [1])).rollouts[0].error
     assert (error.cause, error.message) == ("RuntimeError", "no licence")
+
+
+async def test_an_agent_that_no_runner_opened_ends_its_process_with_the_attempt(agent):
+    before = set(processes_with("agl.agents.isolated"))
+    rollout = Rollout(rollout_id="r1", task=0.5, created_at=1.0)
+    attempt = Attempt(attempt_id="a1", rollout_id="r1", sequence_id=1, started_at=1.0, last_heartbeat_at=1.0)
+    assert await agent("awaits").run(Assignment(rollout=rollout, attempt=attempt)) is None
+    assert set(processes_with("agl.agents.isolated")) <= before
 
 
 RUNNER = """

@@ -1,6 +1,13 @@
 """A grader turns what the agent did into the reward."""
 
+import pickle
+
 import agl
+from agl.runners.grading import Grader
+
+
+def exact(result: object, *, scale: float = 1.0) -> float:
+    return scale * float(result == "yes")
 
 
 async def test_a_grader_sees_the_result_and_the_task(run_tasks) -> None:
@@ -49,3 +56,9 @@ async def test_a_failing_grader_fails_the_attempt(run_tasks) -> None:
     (unclear,) = await run_tasks(agent, [0], grader=confused)
     assert (failed.status, failed.reward, failed.error.cause) == ("failed", None, "LookupError")
     assert unclear.error.message.startswith("the grader ")
+
+
+def test_graders_pickle_by_reference() -> None:
+    back = pickle.loads(pickle.dumps(Grader(exact, {"scale": 2.0})))
+    assert back.name == "exact"
+    assert back.__reduce__() == (Grader, (exact, {"scale": 2.0}))
