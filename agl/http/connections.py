@@ -119,9 +119,7 @@ class Connection(asyncio.Protocol):
             self.fail(LostError("the connection broke", stale=self._used))
             return waiting
         self._parser.begin()
-        self._timer = self._loop.call_later(
-            seconds, self.fail, LostError(f"no answer within {seconds:.3g} s", late=True)
-        )
+        self._timer = self._loop.call_later(seconds, self._is_late, seconds)
         self._transport.write(data)
         return waiting
 
@@ -149,6 +147,9 @@ class Connection(asyncio.Protocol):
             waiting.set_exception(error)
         elif body is not None:
             body.end(error)
+
+    def _is_late(self, seconds: float) -> None:
+        self.fail(LostError(f"no answer within {seconds:.3g} s", late=True))
 
     def abort(self) -> None:
         """Close at once."""

@@ -19,6 +19,8 @@ from uvicorn.server import ServerState
 
 log = logging.getLogger(__name__)
 
+OWN_STATE = "agl.connection"
+"""The key of ASGI's ``scope["state"]`` under which an application finds its request's connection."""
 _OWN_FILES = 256  # descriptors that are no connections: databases, readers, libraries
 _MAX_HEAD_BYTES = 64 * 1024  # what h11 and most servers allow
 _MAX_JOINED_BYTES = 64 * 1024
@@ -51,7 +53,8 @@ class Connection(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         protocol: Any = AutoHTTPProtocol
-        self._http = protocol(config=config, server_state=server_state, app_state=app_state, _loop=_loop)
+        state = app_state | {OWN_STATE: self}
+        self._http = protocol(config=config, server_state=server_state, app_state=state, _loop=_loop)
         self._limits = limits
         self._num_connections = server_state.connections.__len__
         self._loop = _loop or asyncio.get_running_loop()
@@ -59,6 +62,23 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
+        self._lost: asyncio.Future[None] | None = None
+        self._is_lost = False
+
+    @property
+    def lost(self) -> asyncio.Future[None]:
+        """Done when the client is gone. All requests of the connection share it: nobody may cancel it."""
+        if self._lost is None:
+            self._lost = self._loop.create_future()
+            if self._is_lost:
+                self._lost.set_result(None)
+        return self._lost
+
+    @property
+    def has_whole_request(self) -> bool:
+        """Whether all of the requests that have begun has come."""
+        request = self._http.cycle
+        return request is not None and not request.more_body
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, or turn the client away."""
@@ -103,6 +123,9 @@ class Connection(asyncio.Protocol):
         self._stop_awaiting_head()
         self._stop_unread_timer()
         self._http.connection_lost(exc)
+        self._is_lost = True
+        if self._lost is not None:
+            self._lost.set_result(None)
 
     def _await_head(self) -> None:
         self._head_timer = self._loop.call_later(self._limits.head_seconds, self._head_is_late)

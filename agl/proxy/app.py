@@ -186,11 +186,8 @@ class ProxyApp:
         asked = self._asked(exchange, address, route, request)
         recent = self._calls.claim(identity_of(address, exchange.headers, body), asked)
         is_repeat = recent.outcome.done()
-        gone = asyncio.create_task(exchange.disconnect())
-        try:
+        with exchange.watched() as gone:
             answered = await recent.wait(gone)
-        finally:
-            gone.cancel()
         if not answered:
             if exchange.delivery is not None:
                 exchange.delivery.leave()
@@ -226,17 +223,17 @@ class ProxyApp:
 
     async def _unless_gone(self, exchange: Exchange, asking: Coroutine[Any, Any, T]) -> T:
         """Return what is asked for; give it up when the client leaves or it takes too long."""
-        task, gone = asyncio.create_task(asking), asyncio.create_task(exchange.disconnect())
+        task = asyncio.create_task(asking)
         limit = self._upstream_timeout_seconds
-        try:
-            await asyncio.wait({task, gone}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-        finally:
-            task.cancel()
-            gone.cancel()
-        if gone.done():
-            raise ClientGoneError
+        with exchange.watched() as gone:
+            try:
+                await asyncio.wait({task, gone}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+                if task.done():
+                    return task.result()
+            finally:
+                task.cancel()
+            if gone.done():
+                raise ClientGoneError
         raise InferenceError(f"the model server did not answer within {limit:g} s", status=504)
 
     def _asked(self, exchange: Exchange, address: Address, route: Route, request: ClientRequest) -> AskedCall:
@@ -252,6 +249,8 @@ class ProxyApp:
 
     async def _whole_body(self, exchange: Exchange) -> bytes:
         """Return the body if it comes in time and before the proxy stops."""
+        if exchange.has_whole_body and not self._closing:
+            return await exchange.body(self._max_body_bytes)  # there already: a time limit would cost as much
         try:
             async with asyncio.timeout(_BODY_SECONDS) as limit:
                 self._reading.add(limit)

@@ -46,6 +46,8 @@ class _Seat:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Of the rollout."""
     num_calls: int = 0
+    caller: Caller | None = None
+    """Of the latest call."""
 
 
 class AttemptDirectory:
@@ -103,13 +105,15 @@ class AttemptDirectory:
         seat = self._seats.get((rollout_id, attempt_id))
         if seat is None:
             return Caller(rollout_id=rollout_id, attempt_id=attempt_id, agent=agent)
-        return Caller(
-            rollout_id=rollout_id,
-            attempt_id=attempt_id,
-            agent=agent,
-            run_id=seat.run_id,
-            metadata=seat.metadata,
-        )
+        if seat.caller is None or seat.caller.agent != agent:
+            seat.caller = Caller(
+                rollout_id=rollout_id,
+                attempt_id=attempt_id,
+                agent=agent,
+                run_id=seat.run_id,
+                metadata=seat.metadata,
+            )
+        return seat.caller
 
     def memory_of(self, rollout_id: str, attempt_id: str, new: Callable[[], Memory]) -> Memory:
         """Return what a dialect remembers of the attempt; a ``new`` one the first time, and after it was forgotten."""

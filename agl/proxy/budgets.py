@@ -125,8 +125,12 @@ def hold(budgets: Sequence[Budget], request: Mapping[str, Any], price: Price | N
         CallRefusedError: 429, a budget is used up; 400, one of cost and a model without a known price.
     """
     tokens = answer_limit(request)
-    cost = cost_of({"prompt_tokens": 0, "completion_tokens": tokens}, price)
+    cost = None
+    if price is not None:
+        cost = cost_of({"prompt_tokens": 0, "completion_tokens": tokens}, price)
     for budget in budgets:
+        if budget.limits.are_open:
+            continue
         _check_calls(budget)
         _check_tokens(budget, tokens)
         _check_cost(budget, cost, model=str(request["model"]))

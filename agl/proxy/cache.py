@@ -58,8 +58,10 @@ class ResponseCache:
             run_id: of the rollout.
             with_logprobs: the client wants to see logprobs, whose tokens' text the record does not hold.
         """
+        if self._mode is None or with_logprobs:
+            return None
         repeatable = request.get("temperature") == 0 or request.get("seed") is not None
-        if self._mode is None or with_logprobs or (self._mode == "repeatable" and not repeatable):
+        if self._mode == "repeatable" and not repeatable:
             return None
         weights = "" if not policy_version else f"/{policy_version}/{run_id}"
         return request_hash(request) + weights

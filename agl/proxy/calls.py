@@ -16,7 +16,7 @@ import orjson
 from agl.errors import InferenceError, StoreError
 from agl.proxy.admission import Admission, Caller, Passage
 from agl.proxy.attempts import AttemptDirectory, llm_of_call, sampling_of
-from agl.proxy.canonical import checked_answer, reading_answer, upstream_chat, upstream_error
+from agl.proxy.canonical import ReadingAnswer, checked_answer, upstream_chat, upstream_error
 from agl.proxy.dialects.base import ClientRequest, Dialect, Memory
 from agl.proxy.exchange import EVENTS, JSON, Delivery
 from agl.proxy.recalls import recall
@@ -263,7 +263,7 @@ class Calls:
         try:
             passage = await self._admission.admit_embeddings(caller, call)
             answer = await embedded(self._upstream, request.chat, self._context(asked, request, {}))
-            with reading_answer():
+            with ReadingAnswer():
                 body = orjson.dumps({name: value for name, value in answer.items() if name != UPSTREAM})
                 span = embeddings_span(call, answer, Ended(ended_ns=self._now_ns()))
                 span = self._admission.settled(caller, passage, span, answer)
@@ -286,7 +286,7 @@ class Calls:
             async with asyncio.timeout(self._upstream_timeout_seconds):
                 sent.passage = await self._admission.admit(sent.caller, sent.call, sent.request.chat)
                 answer = await (self._streamed(recent, sent) if sent.request.stream else self._plain(sent))
-            with reading_answer():
+            with ReadingAnswer():
                 return self._answered(sent, answer)
         except (CallRefusedError, StoreError):
             raise
@@ -330,7 +330,7 @@ class Calls:
             await chunks.aclose()
         if not received.is_finished(num_choices):
             raise InferenceError("the model server's stream ended before the answer was whole", status=502)
-        with reading_answer():
+        with ReadingAnswer():
             return received.answer()
 
     def _answered(self, sent: _Dispatched, answer: dict[str, Any]) -> Outcome:
@@ -378,7 +378,7 @@ class Calls:
             failed_span, sent.call, self._ended(sent), error_type=error_type, description=description
         )
         if sent.received.begun:
-            with suppress(InferenceError), reading_answer():
+            with suppress(InferenceError), ReadingAnswer():
                 received = sent.received.answer()
                 span = record(received=received)
                 return self._admission.settled(sent.caller, sent.passage, span, received)

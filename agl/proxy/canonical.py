@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from types import TracebackType
 from typing import Any, cast
 
 import orjson
@@ -14,6 +14,7 @@ _TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 _MAX_TOKENS = 2**40
 """Of one call. What says more is wrong, and the sums of such counts could not be written."""
 _LIMIT_OF_RESPONSES = "max_output_tokens"
+_UNREADABLE = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
 _DEFAULT_TEMPERATURE = (
     1.0  # OpenAI's documented default; servers that read a model's own default would differ silently
 )
@@ -48,18 +49,27 @@ def choices_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     return sorted(choices, key=lambda choice: int(choice.get("index", 0))) if len(choices) > 1 else choices
 
 
-@contextmanager
-def reading_answer() -> Generator[None]:
+class ReadingAnswer:
     """Within the block an answer is read, recorded and worded: one of another shape is the model server's failure.
+
+    A class, for a generator costs as much as the block of a stream's chunk.
 
     Raises:
         InferenceError: 502, the answer has a field that cannot be read, or is nested too deep to be written.
     """
-    try:
-        yield
-    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
-        message = f"the model server's answer is not a chat completion: {type(error).__name__}: {error}"
-        raise InferenceError(message, status=502) from error
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Tell of what could not be read."""
+        if isinstance(error, _UNREADABLE):
+            message = f"the model server's answer is not a chat completion: {type(error).__name__}: {error}"
+            raise InferenceError(message, status=502) from error
 
 
 def checked_answer(answer: object) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl
 
-from agl.proxy.canonical import reading_answer
+from agl.http.served import OWN_STATE, Connection
+from agl.proxy.canonical import ReadingAnswer
 from agl.proxy.dialects.base import Dialect, EventWriter
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.upstream import NATIVE, NativeEvent
@@ -19,6 +22,7 @@ Header = tuple[bytes, bytes]
 
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
+_NO_STATE: Mapping[str, Any] = MappingProxyType({})
 _MAX_HEADER_BYTES = 64 * 1024  # what h11 and most servers allow
 _MAX_DISCARDED = (
     8  # times the body limit: how much of a refused body is read so that the client sees the refusal
@@ -44,6 +48,7 @@ class Exchange:
         self._scope = scope
         self._receive = receive
         self._send = send
+        self._connection: Connection | None = scope.get("state", _NO_STATE).get(OWN_STATE)
 
     @property
     def raw_path(self) -> bytes:
@@ -94,6 +99,23 @@ class Exchange:
             text = f"the request body is larger than {max_bytes} bytes (setting max_body_bytes of the proxy)"
             raise CallRefusedError(text, status=413, code="body_too_large")
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    @property
+    def has_whole_body(self) -> bool:
+        """Whether the body is there without a wait, as far as the server tells."""
+        return self._connection is not None and self._connection.has_whole_request
+
+    @contextmanager
+    def watched(self) -> Generator[asyncio.Future[None]]:
+        """Yields what is done once the client has closed the connection."""
+        if self._connection is not None:
+            yield self._connection.lost
+            return
+        gone = asyncio.create_task(self.disconnect())
+        try:
+            yield gone
+        finally:
+            gone.cancel()
 
     async def disconnect(self) -> None:
         """Return when the client has closed the connection."""
@@ -148,7 +170,7 @@ class Delivery:
             return
         native: NativeEvent | None = chunk.get(NATIVE)
         if native is None:
-            with reading_answer():
+            with ReadingAnswer():
                 data = self._writer.chunk(chunk)
         else:
             data = native.data

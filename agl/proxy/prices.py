@@ -34,6 +34,8 @@ _MAP_NAMES = {
 }
 _LONG = re.compile(r"input_cost_per_token(_above_(\d+)k_tokens)")
 _MILLION = 1_000_000
+_MAX_UNKNOWN = 1024
+"""Names without a price that are remembered as such, and characters of one: they come from clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ class Prices:
         self._known = {
             model: _price_of_setting(model, setting) for model, setting in (overrides or {}).items()
         }
+        self._unknown: set[str] = set()
         self._map_file = map_file
 
     def price_of(self, model: str) -> Price | None:
@@ -85,10 +88,12 @@ class Prices:
         ``provider/model`` is also found as ``model`` where the map says that it is that provider's.
         """
         known = self._known.get(model)
-        if known is None:
+        if known is None and model not in self._unknown:
             known = self._mapped(model)
             if known is not None:
                 self._known[model] = known
+            elif len(self._unknown) < _MAX_UNKNOWN and len(model) < _MAX_UNKNOWN:
+                self._unknown.add(model)
         return known
 
     def _mapped(self, model: str) -> Price | None:

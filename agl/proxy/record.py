@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, cast
 
 import orjson
@@ -26,6 +27,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2
 _DETAILS = "prompt_tokens_details"
 _MAX_DESCRIPTION = 2000  # characters of an error's text on the span
 _OK = SpanStatus(code="ok")
+_LOGPROB = itemgetter("logprob")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +248,9 @@ def _missing_cause(ids: Sequence[int] | None, logprobs: Sequence[float] | None) 
         return "upstream_without_logprobs"
     if len(ids) != len(logprobs):
         return "length_mismatch"
-    return None if all(map(math.isfinite, logprobs)) else "logprob_not_finite"
+    # Their sum is finite only if all are, and finite ones may have one that is not.
+    are_finite = math.isfinite(sum(logprobs)) or all(map(math.isfinite, logprobs))
+    return None if are_finite else "logprob_not_finite"
 
 
 def _packed_ids(ids: object) -> str | None:
@@ -266,7 +270,7 @@ def _logprobs(choice: Mapping[str, Any]) -> list[float] | None:
     if not isinstance(content, list):
         return None
     try:
-        return [float(entry["logprob"]) for entry in cast("list[Any]", content)]
+        return list(map(float, map(_LOGPROB, cast("list[Any]", content))))
     except (TypeError, KeyError, ValueError):
         return None
 

@@ -56,6 +56,8 @@ class RecentCall:
     sampled: bool = False
     """The upstream has answered: from now on the call is finished also when nobody waits."""
     waiting: int = 0
+    num_bytes: int = 0
+    """Of the answer, once it is there."""
 
     @property
     def outcome(self) -> asyncio.Task[Outcome]:
@@ -71,12 +73,12 @@ class RecentCall:
             return task.cancelling() == 0
         return not task.cancelled() and task.exception() is None and task.result().status == 200
 
-    async def wait(self, gone: asyncio.Task[None]) -> bool:
+    async def wait(self, gone: asyncio.Future[None]) -> bool:
         """Wait for the outcome; False when the client left before. The last client to leave takes the call with it."""
         task = self.outcome
         self.waiting += 1
         try:
-            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await first_done(task, gone)
         finally:
             self.waiting -= 1
             if not task.done() and not self.waiting and not self.sampled:
@@ -122,7 +124,7 @@ class RecentCalls:
             self._forget(first)
         call = RecentCall(identity.fingerprint, identity.retry_count)
         call.task = asyncio.create_task(perform(call))
-        call.task.add_done_callback(self._finished)
+        call.task.add_done_callback(lambda task: self._finished(call, task))
         self._calls.setdefault(name, []).append(call)
         self._in_order[call] = name
         self._shrink()
@@ -147,8 +149,11 @@ class RecentCalls:
         earlier = (call for call in reversed(candidates) if call.retry_count < identity.retry_count)
         return next(earlier, None)
 
-    def _finished(self, task: asyncio.Task[Outcome]) -> None:
-        self._bytes += _size(task)
+    def _finished(self, call: RecentCall, task: asyncio.Task[Outcome]) -> None:
+        failed = task.cancelled() or task.exception() is not None
+        if not failed and call in self._in_order:
+            call.num_bytes = len(task.result().body)
+            self._bytes += call.num_bytes
         self._shrink()
 
     def _shrink(self) -> None:
@@ -160,15 +165,25 @@ class RecentCalls:
 
     def _forget(self, call: RecentCall) -> None:
         name = self._in_order.pop(call)
-        self._bytes -= _size(call.outcome)
+        self._bytes -= call.num_bytes
         calls = self._calls[name]
         calls.remove(call)
         if not calls:
             del self._calls[name]
 
 
-def _size(task: asyncio.Task[Outcome]) -> int:
-    """Bytes of the answer that a finished call holds."""
-    if not task.done() or task.cancelled() or task.exception() is not None:
-        return 0
-    return len(task.result().body)
+async def first_done(*futures: asyncio.Future[Any]) -> None:
+    """Return when any of them is done, like ``asyncio.wait`` at half its cost."""
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(_: asyncio.Future[Any]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    for future in futures:
+        future.add_done_callback(wake)
+    try:
+        await waiter
+    finally:
+        for future in futures:
+            future.remove_done_callback(wake)

@@ -54,6 +54,8 @@ def replay_from_metadata(metadata: Mapping[str, Any]) -> ReplayRequest | None:
     Raises:
         CallRefusedError: 400, one of its fields is wrong.
     """
+    if not metadata:
+        return None
     given = {name: metadata[name] for name in _NAMES if name in metadata}
     if not given:
         return None

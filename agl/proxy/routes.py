@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 from urllib.parse import unquote
 
@@ -59,6 +60,8 @@ ROUTES = (
     Route(endpoint="embeddings", method="POST", path=("embeddings",), dialect=OpenAIChat()),
     Route(endpoint="models", method="GET", path=("models",), dialect=OpenAIChat()),
 )
+_MAX_KNOWN_BYTES = 500
+"""Of a path that is remembered; usual ones have about 100."""
 _BY_PATH = {route.path: route for route in ROUTES}
 
 
@@ -78,6 +81,18 @@ def address_from_path(method: str, raw_path: bytes) -> tuple[Address, Route]:
     Raises:
         CallRefusedError: 404 for a path that names no attempt or endpoint, 405 for the wrong method.
     """
+    if len(raw_path) > _MAX_KNOWN_BYTES:
+        return _named(method, raw_path)
+    return _known(method, raw_path)
+
+
+@lru_cache(maxsize=4096)
+def _known(method: str, raw_path: bytes) -> tuple[Address, Route]:
+    """An attempt's calls have one path."""
+    return _named(method, raw_path)
+
+
+def _named(method: str, raw_path: bytes) -> tuple[Address, Route]:
     segments = raw_path.decode("ascii", "replace").split("/")
     if b"%" in raw_path:
         segments = [unquote(part) for part in segments]

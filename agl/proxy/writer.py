@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 
 from agl.errors import StoreError, StoreUnavailableError
 from agl.store.base import SpanLog
 from agl.types import Span
 
+_Writing = asyncio.Task[list[StoreError | None]]
 _MAX_BATCH = 256  # spans; keeps one write of long calls in the low megabytes
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Spans that are written together; ``task`` answers what became of each."""
+    """Spans that are written together, and who waits for each to be told what became of it."""
 
     spans: list[Span] = field(default_factory=list[Span])
-    task: asyncio.Task[list[StoreError | None]] | None = None
+    waiting: list[asyncio.Future[StoreError | None]] = field(
+        default_factory=list["asyncio.Future[StoreError | None]"]
+    )
 
 
 class SpanWriter:
@@ -30,7 +34,7 @@ class SpanWriter:
         self._store = store
         self._timeout_seconds = timeout_seconds
         self._open: _Batch | None = None
-        self._last: asyncio.Task[list[StoreError | None]] | None = None
+        self._last: _Writing | None = None
 
     async def add(self, span: Span) -> None:
         """Return when the span is durable. Cancelling the caller does not take the span back.
@@ -42,11 +46,12 @@ class SpanWriter:
         batch = self._open
         if batch is None or len(batch.spans) >= _MAX_BATCH:
             batch = self._open = _Batch()
-            batch.task = self._last = asyncio.create_task(self._write(batch, after=self._last))
-        position = len(batch.spans)
+            self._last = asyncio.create_task(self._write(batch, after=self._last))
+            self._last.add_done_callback(partial(_tell, batch))
+        written = asyncio.get_running_loop().create_future()
         batch.spans.append(span)
-        assert batch.task is not None
-        error = (await asyncio.shield(batch.task))[position]
+        batch.waiting.append(written)
+        error = await written
         if error is not None:
             raise error
 
@@ -55,9 +60,8 @@ class SpanWriter:
         while self._last is not None and not self._last.done():
             await asyncio.wait({self._last})
 
-    async def _write(
-        self, batch: _Batch, *, after: asyncio.Task[list[StoreError | None]] | None
-    ) -> list[StoreError | None]:
+    async def _write(self, batch: _Batch, *, after: _Writing | None) -> list[StoreError | None]:
+        """Write a batch and return what became of each of its spans."""
         if after is not None and not after.done():
             await asyncio.wait({after})
         if self._open is batch:
@@ -87,3 +91,16 @@ class SpanWriter:
         except TimeoutError as error:
             message = f"the store did not take {len(spans)} spans within {self._timeout_seconds:g} s"
             raise StoreUnavailableError(message) from error
+
+
+def _tell(batch: _Batch, task: _Writing) -> None:
+    """Tell those who wait. A future each, for that costs a third of a shield around the task."""
+    for position, written in enumerate(batch.waiting):
+        if written.done():  # its caller was cancelled
+            continue
+        if task.cancelled():
+            written.cancel()
+        elif error := task.exception():
+            written.set_exception(error)
+        else:
+            written.set_result(task.result()[position])

@@ -6,19 +6,29 @@ Exact for every int32; a logprob is rounded to float32, which is what engines co
 from __future__ import annotations
 
 import base64
+import struct
 import sys
 from array import array
+from binascii import b2a_base64
 from collections.abc import Iterable
 
 
 def packed_ids(ids: Iterable[int]) -> str:
     """Return token ids as base64 little-endian int32. OverflowError outside int32."""
-    return _text(array("i", ids))
+    numbers = tuple(ids)
+    try:
+        return _text(struct.pack(f"{len(numbers)}i", *numbers))
+    except struct.error:
+        return _text(array("i", numbers).tobytes())  # says what is wrong
 
 
 def packed_floats(values: Iterable[float]) -> str:
     """Return floats as base64 little-endian float32."""
-    return _text(array("f", values))
+    numbers = tuple(values)
+    try:
+        return _text(struct.pack(f"{len(numbers)}f", *numbers))
+    except struct.error:
+        return _text(array("f", numbers).tobytes())  # says what is wrong
 
 
 def ids_from_packed(text: str) -> list[int]:
@@ -35,8 +45,8 @@ def floats_from_packed(text: str) -> list[float]:
     return numbers.tolist()
 
 
-def _text(numbers: array[int] | array[float]) -> str:
-    return base64.b64encode(_little_endian(numbers.tobytes())).decode("ascii")
+def _text(native: bytes) -> str:
+    return b2a_base64(_little_endian(native), newline=False).decode("ascii")
 
 
 def _bytes(text: str) -> bytes:

@@ -2,9 +2,9 @@ import pytest
 
 from agl.errors import InferenceError
 from agl.proxy.canonical import (
+    ReadingAnswer,
     checked_answer,
     choices_of,
-    reading_answer,
     token_count,
     upstream_chat,
     upstream_error,
@@ -88,14 +88,14 @@ def test_a_count_is_a_whole_number():
     "error", [KeyError("x"), TypeError("deep"), ValueError("x"), IndexError(), AttributeError()]
 )
 def test_an_answer_that_cannot_be_read_is_the_model_servers_failure(error):
-    with pytest.raises(InferenceError, match=type(error).__name__) as caught, reading_answer():
+    with pytest.raises(InferenceError, match=type(error).__name__) as caught, ReadingAnswer():
         raise error
     assert caught.value.status == 502
 
 
 def test_another_failure_stays_what_it_is():
     refusal = InferenceError("busy", status=429)
-    with pytest.raises(InferenceError) as caught, reading_answer():
+    with pytest.raises(InferenceError) as caught, ReadingAnswer():
         raise refusal
     assert caught.value is refusal
 
