@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agl.algorithms.base import RunContext, RunResult
+from agl.algorithms.retries import RetrySettings
 from agl.algorithms.sampling import rollout_seed
 from agl.errors import ConfigError
 from agl.evaluation.counts import RolloutCounts
 from agl.evaluation.evaluate import Evaluation, evaluate
 from agl.learners.base import Learner
 from agl.metrics.base import Progress
-from agl.types import RolloutConfig
 
 _OWN_SETTINGS = {
     "temperature": "temperatures",
@@ -24,31 +24,28 @@ _OWN_SETTINGS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline:
-    """Evaluates the policy as it is; needs no learner.
+class Baseline(RetrySettings):
+    """Evaluates the policy as it is; needs no learner. Limits of a rollout are in ``RetrySettings``.
 
     Args:
         repeats: rollouts of each validation task.
         max_tokens: longest answer of one call.
         temperatures: one evaluation each.
-        rollout_timeout_seconds: longest time of one attempt.
         sampling: further request parameters of every call.
     """
 
     repeats: int = 1
     max_tokens: int = 1024
     temperatures: list[float] = field(default_factory=lambda: [1.0, 0.0])
-    rollout_timeout_seconds: float = 300.0
     sampling: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
+        RetrySettings.__post_init__(self)
         for name in ("repeats", "max_tokens"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
         if not self.temperatures or min(self.temperatures) < 0:
             raise ConfigError(f"temperatures={self.temperatures} must name at least one, none below 0")
-        if not self.rollout_timeout_seconds > 0:
-            raise ConfigError(f"rollout_timeout_seconds={self.rollout_timeout_seconds} must be above 0")
         for name, setting in _OWN_SETTINGS.items():
             if name in self.sampling:
                 raise ConfigError(f"sampling.{name} has a setting of its own: {setting}")
@@ -92,13 +89,8 @@ class Baseline:
             sampling=sampling,
             run_id=context.run_id,
             repeats=self.repeats,
-            config=RolloutConfig(
-                timeout_seconds=self.rollout_timeout_seconds,
-                unresponsive_seconds=60.0,
-                max_attempts=3,
-                retry_on=("unresponsive",),
-            ),
-            on_progress=lambda done, total: context.metrics.progress(
-                Progress(phase="evaluating", done=done, total=total)
+            config=self.rollout_config(),
+            on_wait=lambda waited: context.metrics.progress(
+                Progress(phase="evaluating", done=waited.done, total=waited.total, waiting_for=waited.words)
             ),
         )

@@ -29,7 +29,9 @@ def diagnose(history: Sequence[dict[str, float]]) -> list[str]:
         lines.append(
             f"answers shrank from {lengths[0]:.0f} to {lengths[-1]:.0f} tokens a rollout: look at transcripts"
         )
-    enqueued = sum(values.get("rollouts/enqueued", 0.0) for values in last)
+    enqueued = sum(
+        values.get("rollouts/enqueued", 0.0) - values.get("rollouts/stragglers", 0.0) for values in last
+    )
     trained = sum(
         values.get("rollouts/succeeded", 0.0)
         - values.get("rollouts/without_reward", 0.0)

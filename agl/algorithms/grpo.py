@@ -24,9 +24,11 @@ class GRPO(OnPolicyAlgorithm):
 
     Args:
         scale_by_std: divide by the standard deviation of the group's rewards.
+        min_valid_per_group: a single rollout has nothing to be compared with, so at least 2.
         aggregation: ``token_mean`` weighs every token alike, ``rollout_mean`` every rollout.
     """
 
+    min_valid_per_group: int = 2
     scale_by_std: bool = True
     aggregation: Aggregation = "token_mean"
 

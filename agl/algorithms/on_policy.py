@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from agl.algorithms.base import RunContext, RunResult
 from agl.algorithms.checkpoints import LoopState, load_checkpoint, newest_checkpoint, save_checkpoint
@@ -28,13 +27,15 @@ from agl.algorithms.sampling import (
     rollout_seed,
     sample_groups,
 )
+from agl.algorithms.settings import OnPolicySettings
 from agl.data import tasks_of_iteration
 from agl.errors import ConfigError
 from agl.evaluation.counts import RolloutCounts
 from agl.evaluation.evaluate import Evaluation, evaluate
+from agl.evaluation.waiting import WaitedFor
 from agl.learners.base import Learner
 from agl.metrics.base import Progress
-from agl.types import PolicyLoss, RolloutConfig, TrainingSample, UpdateReport
+from agl.types import PolicyLoss, TrainingSample, UpdateReport
 
 log = logging.getLogger(__name__)
 LOGPROB_GAP_WARNING = 1e-2
@@ -42,79 +43,8 @@ LOGPROB_GAP_WARNING = 1e-2
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicyAlgorithm(ABC):
-    """Settings of the loop.
-
-    Args:
-        iterations: sample-and-update cycles in all.
-        tasks_per_iteration: tasks sampled in each.
-        group_size: rollouts of each task.
-        temperature: of training rollouts; 1 samples from the policy itself.
-        max_tokens: longest answer of one call.
-        evaluate_every: iterations between evaluations on the validation tasks; the first and last policy always are.
-        evaluate_greedy: evaluate at temperature 0 too.
-        save_every: iterations between checkpoints.
-        keep_checkpoints: how many stay.
-        max_bad_fraction: stop the run above this fraction of rollouts without anything to learn from.
-        rollout_timeout_seconds: longest time of one attempt.
-        unresponsive_seconds: longest silence of an attempt before another worker gets the rollout.
-        max_attempts: executions of a rollout whose worker was lost.
-        clip_low: the ratio is clipped below 1 - clip_low.
-        clip_high: the ratio is clipped above 1 + clip_high.
-        kl_coef: weight of the KL to the frozen first policy (needs learner.reference=true).
-        entropy_coef: weight of the entropy bonus.
-        epochs: passes over the samples of an iteration.
-        minibatch_rollouts: rollouts an optimizer step; null is all.
-    """
-
-    iterations: int = 40
-    tasks_per_iteration: int = 16
-    group_size: int = 8
-    temperature: float = 1.0
-    max_tokens: int = 1024
-    evaluate_every: int = 10
-    evaluate_greedy: bool = True
-    save_every: int = 5
-    keep_checkpoints: int = 2
-    max_bad_fraction: float = 0.5
-    rollout_timeout_seconds: float = 300.0
-    unresponsive_seconds: float = 60.0
-    max_attempts: int = 3
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    kl_coef: float = 0.0
-    entropy_coef: float = 0.0
-    epochs: int = 1
-    minibatch_rollouts: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in (
-            "iterations",
-            "tasks_per_iteration",
-            "group_size",
-            "max_tokens",
-            "epochs",
-            "save_every",
-            "keep_checkpoints",
-            "max_attempts",
-        ):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("rollout_timeout_seconds", "unresponsive_seconds", "clip_low", "clip_high"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name}={getattr(self, name)} must be above 0")
-        if self.minibatch_rollouts is not None and self.minibatch_rollouts < 1:
-            raise ConfigError(
-                f"minibatch_rollouts={self.minibatch_rollouts} must be at least 1, or null for all"
-            )
-        if self.kl_coef < 0:
-            raise ConfigError(f"kl_coef={self.kl_coef} must not be negative")
-        if self.evaluate_every < 0:
-            raise ConfigError(f"evaluate_every={self.evaluate_every} must be 0 (only first and last) or more")
-        if self.temperature <= 0:
-            raise ConfigError(f"temperature={self.temperature}: training samples, so it must be above 0")
-        if not 0 <= self.max_bad_fraction <= 1:
-            raise ConfigError(f"max_bad_fraction={self.max_bad_fraction} must be between 0 and 1")
+class OnPolicyAlgorithm(OnPolicySettings, ABC):
+    """The loop with these settings; a subclass says how credit is given."""
 
     @property
     def needs_learner(self) -> bool:
@@ -156,27 +86,6 @@ class OnPolicyAlgorithm(ABC):
         assert context.learner is not None
         return await _Loop(settings=self, context=context, learner=context.learner).run()
 
-    def rollout_config(self) -> RolloutConfig:
-        """Limits of each rollout; only lost workers lead to another attempt, an agent's own error does not."""
-        return RolloutConfig(
-            timeout_seconds=self.rollout_timeout_seconds,
-            unresponsive_seconds=self.unresponsive_seconds,
-            max_attempts=self.max_attempts,
-            retry_on=("unresponsive",),
-        )
-
-    def train_sampling(self) -> dict[str, Any]:
-        """Request parameters of training calls."""
-        return {"temperature": self.temperature, "top_p": 1.0, "max_tokens": self.max_tokens}
-
-    def evaluations(self) -> dict[str, dict[str, Any]]:
-        """Request parameters of each evaluation, by metric name."""
-        sampled = {"temperature": 1.0, "top_p": 1.0, "max_tokens": self.max_tokens}
-        named = {"val/reward": sampled}
-        return named | (
-            {"val/reward_greedy": {**sampled, "temperature": 0.0}} if self.evaluate_greedy else {}
-        )
-
 
 @dataclass(kw_only=True)
 class _Loop:
@@ -195,7 +104,7 @@ class _Loop:
             context,
             sampling=settings.train_sampling(),
             config=settings.rollout_config(),
-            on_progress=lambda done, total: self._progress("preflight", 0, done, total),
+            on_wait=lambda waited: self._progress("preflight", 0, waited),
         )
         before = await self._evaluate(0)
         if context.resume:
@@ -310,7 +219,8 @@ class _Loop:
             seed=context.seed,
             sampling=settings.train_sampling(),
             config=settings.rollout_config(),
-            on_progress=lambda done, total: self._progress("sampling", iteration, done, total),
+            rules=settings.group_rules(),
+            on_wait=lambda waited: self._progress("sampling", iteration, waited),
         )
         async with bad_ones_run_again(context.store, batch, rollouts):
             check_bad_fraction(batch, rollouts, max_bad_fraction=settings.max_bad_fraction)
@@ -339,21 +249,20 @@ class _Loop:
                     sampling=sampling,
                     run_id=context.run_id,
                     config=self.settings.rollout_config(),
-                    on_progress=lambda done, total: self._progress("evaluating", iteration, done, total),
+                    on_wait=lambda waited: self._progress("evaluating", iteration, waited),
                 )
             )
         return results
 
-    def _progress(self, phase: str, iteration: int | None = None, done: int = 0, total: int = 0) -> None:
-        waiting = f"{total - done} rollouts" if total > done else None
+    def _progress(self, phase: str, iteration: int | None = None, waited: WaitedFor | None = None) -> None:
         self.context.metrics.progress(
             Progress(
                 phase=phase,
                 iteration=self.state.iteration if iteration is None else iteration,
                 total_iterations=self.settings.iterations,
-                done=done,
-                total=total,
-                waiting_for=waiting,
+                done=waited.done if waited else 0,
+                total=waited.total if waited else 0,
+                waiting_for=waited.words if waited else None,
             )
         )
 
@@ -386,7 +295,7 @@ def _metrics_of_batch(
     batch: Batch, samples: Sequence[TrainingSample], totals: RolloutCounts
 ) -> dict[str, float]:
     rollouts = batch.rollouts
-    values = batch.counts.metrics()
+    values = batch.counts.metrics() | batch.group_counts.metrics()
     values |= {f"total/{name}": value for name, value in totals.metrics().items()}
     values |= {f"samples/dropped/{cause}": float(count) for cause, count in sorted(batch.dropped.items())}
     values["samples/sequences"] = float(len(samples))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agl.algorithms.base import RunContext
 from agl.algorithms.sampling import Batch, GroupRequest, bad_ones_run_again, sample_groups
 from agl.errors import RunStoppedError
 from agl.evaluation.counts import first_cause
+from agl.evaluation.waiting import OnWait, no_words
 from agl.types import Rollout, RolloutConfig
 
 NUM_TASKS = 4
@@ -20,7 +21,7 @@ async def preflight(
     *,
     sampling: Mapping[str, Any],
     config: RolloutConfig,
-    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+    on_wait: OnWait = no_words,
 ) -> None:
     """Run the first tasks once and report calls, exact ids, reward and sequences of one that succeeded.
 
@@ -41,7 +42,7 @@ async def preflight(
         seed=context.seed,
         sampling=sampling,
         config=config,
-        on_progress=on_progress,
+        on_wait=on_wait,
     )
     async with bad_ones_run_again(context.store, batch, rollouts):
         _check(batch, rollouts)

@@ -32,6 +32,17 @@ def rungs(num_tasks: int) -> list[int]:
     return sorted({max(MIN_SELECTION, num_tasks // 4), max(MIN_SELECTION, num_tasks // 2), num_tasks})
 
 
+def most_in_halving(num_new: int, num_known: int, *, keep: int, num_tasks: int) -> int:
+    """Return how many rollouts successive halving takes at most, where the known candidates have all of theirs."""
+    left, done, most = num_new + num_known, 0, 0
+    for size in rungs(num_tasks):
+        if left <= keep and size < num_tasks:
+            continue
+        most += min(left, num_new) * (size - done)
+        done, left = size, max(keep, math.ceil(left / 2))
+    return most
+
+
 def standing(scores: Scores, *, worst: float, max_bad_fraction: float) -> float:
     """Return the number by which candidates are compared; minus infinity for one that is out.
 

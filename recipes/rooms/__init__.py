@@ -1,0 +1,1 @@
+"""A booking assistant with a tool, whose prompt is improved by a search."""
