@@ -70,9 +70,10 @@ class Outcome:
     def _counters(self) -> list[str]:
         counts = self.result.counts
         failed = ", ".join(f"{cause} {count}" for cause, count in counts.failed.most_common()) or "0"
+        late = f" ({counts.stragglers} of them stragglers)" if counts.stragglers else ""
         line = (
             f"{'Training rollouts' if self.result.policy_dir else 'Rollouts'}: {counts.enqueued} enqueued"
-            f" = {counts.succeeded} succeeded + {counts.failed.total()} failed + {counts.cancelled} cancelled;"
+            f" = {counts.succeeded} succeeded + {counts.failed.total()} failed + {counts.cancelled} cancelled{late};"
             f" failed by cause: {failed}; without reward: {counts.without_reward};"
             f" without calls: {counts.without_calls}; without a sample to learn from: {counts.untrainable}"
         )

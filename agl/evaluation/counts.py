@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from agl.evaluation.rollouts import is_straggler
 from agl.types import Rollout
 
 
@@ -17,7 +18,8 @@ class RolloutCounts:
         enqueued: rollouts asked for.
         succeeded: ended without an error, with or without a reward.
         failed: ended with an error, by cause.
-        cancelled: ended by a cancel.
+        cancelled: ended by a cancel, stragglers included.
+        stragglers: cancelled because enough of those asked for with them had ended.
         without_reward: succeeded, but gave no reward.
         without_calls: gave a reward, but no model call was recorded (filled in by who looks at the spans).
         untrainable: had calls, but no sequence to learn from was left (filled in by who looks at the spans).
@@ -27,6 +29,7 @@ class RolloutCounts:
     succeeded: int = 0
     failed: Counter[str] = field(default_factory=Counter[str])
     cancelled: int = 0
+    stragglers: int = 0
     without_reward: int = 0
     without_calls: int = 0
     untrainable: int = 0
@@ -37,6 +40,7 @@ class RolloutCounts:
             succeeded=self.succeeded + other.succeeded,
             failed=self.failed + other.failed,
             cancelled=self.cancelled + other.cancelled,
+            stragglers=self.stragglers + other.stragglers,
             without_reward=self.without_reward + other.without_reward,
             without_calls=self.without_calls + other.without_calls,
             untrainable=self.untrainable + other.untrainable,
@@ -56,6 +60,7 @@ class RolloutCounts:
             "rollouts/succeeded": self.succeeded,
             "rollouts/failed": self.failed.total(),
             "rollouts/cancelled": self.cancelled,
+            "rollouts/stragglers": self.stragglers,
             "rollouts/without_reward": self.without_reward,
             "rollouts/without_calls": self.without_calls,
             "rollouts/untrainable": self.untrainable,
@@ -72,6 +77,7 @@ def count_rollouts(rollouts: Sequence[Rollout]) -> RolloutCounts:
         succeeded=len(succeeded),
         failed=Counter(cause_of(rollout) for rollout in rollouts if rollout.status == "failed"),
         cancelled=sum(rollout.status == "cancelled" for rollout in rollouts),
+        stragglers=sum(is_straggler(rollout) for rollout in rollouts),
         without_reward=sum(rollout.reward is None for rollout in succeeded),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 from agl.evaluation.counts import RolloutCounts, count_rollouts
 from agl.evaluation.rollouts import run_rollouts
 from agl.evaluation.statistics import MeanReward, mean_reward
+from agl.evaluation.waiting import OnWait, no_words
 from agl.store.base import LightningStore
 from agl.types import Json, Mode, Rollout, RolloutConfig, RolloutRequest
 
@@ -49,6 +50,7 @@ async def evaluate(
     repeats: int = 1,
     config: RolloutConfig | None = None,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+    on_wait: OnWait = no_words,
 ) -> Evaluation:
     """Run every task ``repeats`` times and return the rewards.
 
@@ -69,7 +71,7 @@ async def evaluate(
         for index, task in enumerate(tasks)
         for repeat in range(repeats)
     ]
-    flat = await run_rollouts(store, requests, on_progress=on_progress)
+    flat = await run_rollouts(store, requests, on_progress=on_progress, on_wait=on_wait)
     rollouts = [flat[start : start + repeats] for start in range(0, len(flat), repeats)]
     return Evaluation(
         name=name,

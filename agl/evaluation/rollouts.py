@@ -1,19 +1,28 @@
-"""Run rollouts through the store and wait for all of them."""
+"""Run rollouts through the store and wait for all, or most, of them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from agl.errors import ConflictError
+from agl.errors import ConflictError, StoreError
+from agl.evaluation.waiting import OnWait, WaitedFor, Watch, no_words, waited_words
 from agl.store.base import LightningStore
 from agl.store.paging import iter_rollouts, iter_spans
 from agl.types import Json, Rollout, RolloutQuery, RolloutRequest, Span, SpanQuery
 
+log = logging.getLogger(__name__)
 PROGRESS_SECONDS = 1.0
 """How often a wait tells how far it is; the wait itself is woken by the store."""
 TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
+WORDS_SECONDS = 5.0
+"""How often a wait looks whom it waits for."""
+STRAGGLER = "straggler"
+"""In the metadata of a rollout that was still open when enough of those asked for with it had ended."""
 ABANDONED = "abandoned"
 """In the metadata of a rollout that is to be run again: an ended process left it open, or it was set aside."""
 
@@ -23,22 +32,87 @@ async def run_rollouts(
     requests: Sequence[RolloutRequest],
     *,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+    on_wait: OnWait = no_words,
+    wait_fraction: float = 1.0,
 ) -> list[Rollout]:
     """Enqueue, wait until every rollout is terminal, and return them in the order of the requests.
 
     Requests carry their rollout ids, so that a resumed run gets back what is already done and runs only the rest. What
     was abandoned, or asked for with another task or other metadata (settings may change on resume), is run again under
     the id with ``-again`` behind it.
+
+    With a ``wait_fraction`` below 1 the wait ends when so many are terminal; the others are cancelled and marked as
+    stragglers, in the store: asked again, it answers with the same ends. One that ends before its cancel counts as it
+    ended.
+
+    ``on_progress`` hears how many are terminal, ``on_wait`` also whom the others keep waiting.
     """
     rollouts = await _enqueue(store, requests)
     finished = {rollout.rollout_id: rollout for rollout in rollouts if rollout.status in TERMINAL}
     ids = [rollout.rollout_id for rollout in rollouts]
-    while waiting := [rollout_id for rollout_id in ids if rollout_id not in finished]:
-        on_progress(len(finished), len(ids))
-        done = await store.wait_for_rollouts(waiting, timeout_seconds=PROGRESS_SECONDS)
+    enough = math.ceil(wait_fraction * len(set(ids)) - 1e-9)  # 0.7 of 10 is 7, not 8
+    teller = _Teller(store, rollouts, on_progress, on_wait)
+    while len(finished) < enough:
+        waiting = [rollout_id for rollout_id in ids if rollout_id not in finished]
+        await teller.tell(waiting, needed=enough - len(finished))
+        done = await store.wait_for_rollouts(
+            waiting, timeout_seconds=PROGRESS_SECONDS, at_least=enough - len(finished)
+        )
         finished |= {rollout.rollout_id: rollout for rollout in done}
-    on_progress(len(ids), len(ids))
+    left = [rollout for rollout in rollouts if rollout.rollout_id not in finished]
+    if left:
+        finished |= await _cut(store, left)
+    await teller.tell([], needed=0)
     return [finished[rollout_id] for rollout_id in ids]
+
+
+class _Teller:
+    """Tells how far a wait is, and every ``WORDS_SECONDS`` whom it waits for."""
+
+    def __init__(
+        self,
+        store: LightningStore,
+        rollouts: Sequence[Rollout],
+        on_progress: Callable[[int, int], None],
+        on_wait: OnWait,
+    ) -> None:
+        self._on_progress, self._on_wait, self._total = on_progress, on_wait, len(rollouts)
+        self._time = asyncio.get_running_loop().time
+        self._watch = None if on_wait is no_words else Watch(store, rollouts, time=self._time)
+        self._whom = ""
+        self._look_at = self._time() + PROGRESS_SECONDS / 2  # most waits are over by then
+
+    async def tell(self, waiting: Sequence[str], *, needed: int) -> None:
+        done = self._total - len(waiting)
+        self._on_progress(done, self._total)
+        if not waiting:
+            self._on_wait(WaitedFor(done=done, total=self._total))
+            return
+        if self._watch is not None and self._time() >= self._look_at:
+            self._look_at = self._time() + WORDS_SECONDS
+            try:
+                self._whom = await self._watch.whom(waiting)
+            except StoreError as error:  # the wait itself finds out whether the store comes back
+                log.warning("cannot tell whom the run waits for: %s", error)
+        words = waited_words(len(set(waiting)), needed)
+        words = f"{words}: {self._whom}" if self._whom else words
+        self._on_wait(WaitedFor(done=done, total=self._total, words=words))
+
+
+async def _cut(store: LightningStore, left: Sequence[Rollout]) -> dict[str, Rollout]:
+    """Mark and cancel rollouts that nobody waits for any longer; return how each of them ended."""
+    for rollout in left:
+        metadata = {**rollout.metadata, STRAGGLER: True}
+        await store.update_rollout(rollout.rollout_id, metadata=metadata)
+        with suppress(ConflictError):  # it ended at the last moment
+            await store.cancel_rollout(rollout.rollout_id)
+    ended = await store.wait_for_rollouts([rollout.rollout_id for rollout in left])
+    return {rollout.rollout_id: rollout for rollout in ended}
+
+
+def is_straggler(rollout: Rollout) -> bool:
+    """Return whether the rollout was cancelled because enough others had ended."""
+    return rollout.status == "cancelled" and STRAGGLER in rollout.metadata
 
 
 async def _enqueue(store: LightningStore, requests: Sequence[RolloutRequest]) -> list[Rollout]:

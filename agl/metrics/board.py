@@ -94,7 +94,7 @@ def troubles(values: Mapping[str, float]) -> list[str]:
     """Return what went wrong with rollouts and samples, in words; empty when nothing did."""
     counted = [
         ("rollouts/failed", "failed", causes(values, FAILED)),
-        ("rollouts/cancelled", "cancelled", ""),
+        ("rollouts/cancelled", "cancelled", _stragglers(values)),
         ("rollouts/without_reward", "without reward", ""),
         ("rollouts/without_calls", "without model calls", ""),
         ("rollouts/untrainable", "without a sample to learn from", ""),
@@ -104,9 +104,16 @@ def troubles(values: Mapping[str, float]) -> list[str]:
         for name, words, which in counted
         if values.get(name)
     ]
+    if values.get("groups/dropped"):
+        found.append(f"{values['groups/dropped']:.0f} groups dropped")
     if dropped(values):
         found.append(f"{dropped(values):.0f} dropped ({causes(values, DROPPED)})")
     return found
+
+
+def _stragglers(values: Mapping[str, float]) -> str:
+    number = values.get("rollouts/stragglers", 0)
+    return f"stragglers {number:.0f}" if number else ""
 
 
 def counts(values: Mapping[str, float]) -> str:

@@ -15,10 +15,11 @@ from agl.types import AttemptedRollout, ErrorInfo, Span
 
 @dataclass(frozen=True)
 class Script:
-    """How one attempt goes: its calls as (prompt, response) ids, then its reward or its error."""
+    """How one attempt goes: its calls as (prompt, response) ids, then its reward or its error, or no end at all."""
 
     reward: float | None = None
     error: str | None = None
+    hangs: bool = False
     calls: list[tuple[list[int], list[int]]] = field(default_factory=lambda: [([1, 2], [3, 4])])
 
 
@@ -38,6 +39,8 @@ async def play(store: LightningStore, claim: AttemptedRollout, script: Script) -
     ]
     if spans:
         await store.add_many_spans(spans)
+    if script.hangs:
+        return
     if script.error is None:
         await store.update_attempt(
             rollout.rollout_id, attempt.attempt_id, status="succeeded", reward=script.reward

@@ -242,3 +242,44 @@ async def test_without_a_learner_the_settings_to_change_are_named(tmp_path: Path
 
         with pytest.raises(ConfigError, match="learner=torch"):
             await PPO(**SMALL).run(replace(context, learner=None))  # type: ignore[arg-type]
+
+
+async def test_stragglers_of_an_unsaved_iteration_stay_cut_off_when_it_is_resumed(tmp_path: Path) -> None:
+    path = str(tmp_path / "store.sqlite")
+    settings = {**SMALL, "save_every": 2, "iterations": 3, "wait": 0.75}
+
+    class StoppedError(Exception):
+        pass
+
+    def late(claim: AttemptedRollout) -> Script:
+        script = reward_by_seed(claim)
+        return Script(reward=script.reward, hangs=claim.rollout.rollout_id.endswith("-i3-g0-1"))
+
+    learned = []
+    async with (
+        SqliteLightningStore(path) as store,
+        context_of(store, tmp_path, late) as (context, _, learner, _),
+    ):
+        update = learner.update
+
+        async def stops_behind_the_third(samples, loss):  # type: ignore[no-untyped-def]
+            if learner.policy_version == 2:
+                learned.append(samples)
+                raise StoppedError
+            return await update(samples, loss)
+
+        learner.update = stops_behind_the_third  # type: ignore[method-assign]
+        with pytest.raises(StoppedError):
+            await PPO(**settings).run(context)  # type: ignore[arg-type]
+    async with (
+        SqliteLightningStore(path) as store,
+        context_of(store, tmp_path, reward_by_seed, resume=True) as (context, notebook, learner, claimed),
+    ):
+        result = await PPO(**settings).run(context)  # type: ignore[arg-type]
+        learned += [samples for samples, _ in learner.updates]
+    assert learned[0] == learned[1]
+    assert [sample.rollout_id for sample in learned[0]] == ["run-i3-g0-0", "run-i3-g1-0", "run-i3-g1-1"]
+    assert [claim for claim in claimed if "-i3-" in claim.rollout.rollout_id] == []
+    assert (result.counts.enqueued, result.counts.cancelled, result.counts.stragglers) == (12, 1, 1)
+    assert notebook.values[3]["rollouts/stragglers"] == 1
+    assert notebook.values[3]["groups/incomplete"] == 1

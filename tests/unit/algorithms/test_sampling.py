@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from scripted_worker import Script, scripted_worker
 
 from agl.adapters.trace import AdaptedAttempt, TracerTraceToTriplet
+from agl.algorithms.groups import GroupCounts, GroupRules
 from agl.algorithms.sampling import (
     READ_AT_ONCE,
     Batch,
@@ -111,3 +112,92 @@ async def test_too_many_bad_rollouts_stop_the_run_with_the_first_cause() -> None
     check_bad_fraction(batch, rollouts, max_bad_fraction=0.7)
     with pytest.raises(RunStoppedError, match=r"4 of 6 rollouts .* ValueError: ValueError in the script"):
         check_bad_fraction(batch, rollouts, max_bad_fraction=0.5)
+
+
+async def sampled_by(
+    rules: GroupRules,
+    script_of: Callable[[AttemptedRollout], Script],
+    *,
+    num_groups: int = 2,
+    group_size: int = 3,
+) -> tuple[Batch, list[Rollout], list[AttemptedRollout]]:
+    """Sample twice and compare: what a resumed run finds in the store is the same batch, and nothing runs again."""
+    async with InMemoryLightningStore() as store:
+        resources = await store.add_resources({"x": 1})
+        async with scripted_worker(store, script_of) as claimed:
+            results = [
+                await sample_groups(
+                    store,
+                    TracerTraceToTriplet(),
+                    [GroupRequest(group_id=f"run-i1-g{index}", task=index) for index in range(num_groups)],
+                    group_size=group_size,
+                    run_id="run",
+                    resources_id=resources.resources_id,
+                    seed=5,
+                    config=RolloutConfig(),
+                    rules=rules,
+                )
+                for _ in range(2)
+            ]
+    (batch, rollouts), again = results
+    assert (batch, rollouts) == again
+    assert len({claim.rollout.rollout_id for claim in claimed}) == len(claimed) == len(rollouts)
+    counts, groups = batch.counts, batch.group_counts
+    assert counts.enqueued == counts.succeeded + counts.failed.total() + counts.cancelled == len(rollouts)
+    assert groups.complete + groups.incomplete + groups.dropped == num_groups
+    return batch, rollouts, claimed
+
+
+def fails(*names: str) -> Callable[[AttemptedRollout], Script]:
+    """Fail what is named without the run and the iteration."""
+    return lambda claim: Script(
+        reward=1.0, error="KeyError" if claim.rollout.rollout_id.removeprefix("run-i1-") in names else None
+    )
+
+
+def names_of(batch: Batch) -> list[list[str]]:
+    return [[one.rollout_id.removeprefix("run-i1-") for one in group] for group in batch.groups]
+
+
+async def test_an_incomplete_group_is_trained_on_its_others_unless_too_few() -> None:
+    failing = fails("g0-1", "g1-0", "g1-2")
+    batch, _, _ = await sampled_by(GroupRules(), failing)
+    assert names_of(batch) == [["g0-0", "g0-2"], ["g1-1"]]
+    batch, _, _ = await sampled_by(GroupRules(min_valid=2), failing)
+    assert names_of(batch) == [["g0-0", "g0-2"]]
+    assert batch.group_counts == GroupCounts(incomplete=1, dropped=1, dropped_rollouts=1)
+
+
+async def test_an_incomplete_group_can_be_dropped() -> None:
+    batch, _, _ = await sampled_by(GroupRules(incomplete="drop"), fails("g1-0"))
+    assert names_of(batch) == [["g0-0", "g0-1", "g0-2"]]
+    assert batch.group_counts == GroupCounts(complete=1, dropped=1, dropped_rollouts=2)
+
+
+async def test_an_incomplete_group_is_filled_with_new_rollouts() -> None:
+    failing = fails("g0-1", "g1-0", "g1-0-fill1")
+    batch, _, claimed = await sampled_by(GroupRules(incomplete="fill"), failing)
+    assert names_of(batch) == [["g0-0", "g0-2", "g0-1-fill1"], ["g1-1", "g1-2", "g1-0-fill2"]]
+    assert batch.group_counts == GroupCounts(complete=2, filled=3)
+    assert dict(batch.counts.failed) == {"KeyError": 3}
+    seeds = {claim.rollout.rollout_id: claim.rollout.metadata["seed"] for claim in claimed}
+    assert len(set(seeds.values())) == 9  # each samples anew
+    assert seeds["run-i1-g1-0-fill2"] == rollout_seed(5, "-i1-g1-0-fill2")
+
+
+async def test_filling_is_bounded() -> None:
+    failing = fails("g0-1", "g0-1-fill1", "g0-1-fill2", "g0-1-fill3")
+    batch, _, _ = await sampled_by(GroupRules(incomplete="fill", fill_rounds=2), failing)
+    assert batch.group_counts == GroupCounts(complete=1, incomplete=1, filled=2)
+    assert names_of(batch)[0] == ["g0-0", "g0-2"]
+
+
+async def test_stragglers_are_cut_off_counted_and_not_filled() -> None:
+    def late(claim: AttemptedRollout) -> Script:
+        return Script(reward=1.0, hangs=claim.rollout.rollout_id.endswith("g1-2"))
+
+    rules = GroupRules(wait_fraction=0.8, incomplete="fill")
+    batch, rollouts, _ = await sampled_by(rules, late)
+    assert names_of(batch) == [["g0-0", "g0-1", "g0-2"], ["g1-0", "g1-1"]]
+    assert (batch.counts.cancelled, batch.counts.stragglers, len(rollouts)) == (1, 1, 6)
+    check_bad_fraction(batch, rollouts, max_bad_fraction=0.0)  # cut off on purpose is not bad

@@ -29,6 +29,17 @@ def test_the_counts_add_up() -> None:
     assert counts.bad == 5
 
 
+def test_stragglers_are_cancelled_ones() -> None:
+    straggler = rollout("cancelled").changed(metadata={"straggler": True})
+    late = rollout("succeeded", reward=1.0).changed(
+        metadata={"straggler": True}
+    )  # it ended before its cancel
+    counts = count_rollouts([*ENDS, straggler, late])
+    assert (counts.cancelled, counts.stragglers, counts.succeeded) == (2, 1, 3)
+    assert counts.enqueued == counts.succeeded + counts.failed.total() + counts.cancelled == 8
+    assert (counts + counts).metrics()["rollouts/stragglers"] == 2
+
+
 def test_counts_of_iterations_are_added_cause_by_cause() -> None:
     total = count_rollouts(ENDS) + count_rollouts(ENDS) + RolloutCounts()
     assert total.metrics()["rollouts/failed/timeout"] == 4

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from scripted_worker import Script, scripted_worker
 
-from agl.evaluation.rollouts import abandon_rollouts, run_rollouts, set_aside, spans_of_rollout
+from agl.evaluation.rollouts import abandon_rollouts, is_straggler, run_rollouts, set_aside, spans_of_rollout
+from agl.evaluation.waiting import WaitedFor
 from agl.store.sqlite import InMemoryLightningStore
-from agl.types import ErrorInfo, Rollout, RolloutRequest
+from agl.types import AttemptedRollout, ErrorInfo, Rollout, RolloutRequest
 
 
 def requests(number: int, **fields: object) -> list[RolloutRequest]:
@@ -135,3 +138,84 @@ async def test_spans_of_all_pages_come_back() -> None:
         (rollout,) = await run_rollouts(store, requests(1))
         spans = await spans_of_rollout(store, rollout.rollout_id)
     assert [span.sequence_id for span in spans] == pytest.approx([1, 2, 3, 4, 5, 6, 7])
+
+
+def hangs(*numbers: int) -> Callable[[AttemptedRollout], Script]:
+    return lambda claim: Script(reward=1.0, hangs=claim.rollout.task in numbers)
+
+
+async def test_when_enough_have_ended_the_others_are_cancelled_as_stragglers() -> None:
+    async with InMemoryLightningStore() as store, scripted_worker(store, hangs(3, 7)):
+        done = await run_rollouts(store, requests(10), wait_fraction=0.8)
+        again = await run_rollouts(store, requests(10), wait_fraction=0.8)
+        statistics = await store.statistics()
+    assert [number for number, one in enumerate(done) if is_straggler(one)] == [3, 7]
+    assert [one.status for one in done if not is_straggler(one)] == ["succeeded"] * 8
+    assert again == done  # the store remembers who was cut off
+    assert statistics["attempts"]["cancelled"] == 2
+
+
+async def test_a_fraction_of_all_is_all() -> None:
+    async with InMemoryLightningStore() as store, scripted_worker(store, hangs()):
+        done = await run_rollouts(store, requests(10), wait_fraction=1.0)
+    assert not any(map(is_straggler, done))
+
+
+async def test_a_straggler_that_ends_before_its_cancel_counts_as_it_ended() -> None:
+    class LateFinish(InMemoryLightningStore):
+        async def cancel_rollout(self, rollout_id: str) -> Rollout:
+            attempt = await self.get_latest_attempt(rollout_id)
+            assert attempt is not None
+            await self.update_attempt(rollout_id, attempt.attempt_id, status="succeeded", reward=0.5)
+            return await super().cancel_rollout(rollout_id)
+
+    async with LateFinish() as store, scripted_worker(store, hangs(1)):
+        done = await run_rollouts(store, requests(2), wait_fraction=0.5)
+        again = await run_rollouts(store, requests(2), wait_fraction=0.5)
+    assert [one.reward for one in done] == [1.0, 0.5]
+    assert again == done
+
+
+async def test_a_process_killed_while_it_cut_comes_to_the_same_rollouts_when_resumed() -> None:
+    class KilledError(Exception):
+        pass
+
+    class DiesAtSecondCancel(InMemoryLightningStore):
+        cancels = 0
+
+        async def cancel_rollout(self, rollout_id: str) -> Rollout:
+            self.cancels += 1
+            if self.cancels == 2:
+                raise KilledError
+            return await super().cancel_rollout(rollout_id)
+
+    asked = requests(6, run_id="run")
+    async with DiesAtSecondCancel() as store:
+        async with scripted_worker(store, hangs(1, 2, 4)):
+            with pytest.raises(KilledError):
+                await run_rollouts(store, asked, wait_fraction=0.5)
+        await abandon_rollouts(store, run_id="run")
+        # Nothing is waited for any more, so without any worker: what has not ended is not needed.
+        done = await run_rollouts(store, asked, wait_fraction=0.5)
+        assert await run_rollouts(store, asked, wait_fraction=0.5) == done
+    assert [one.rollout_id for one in done if one.status == "succeeded"] == ["r0", "r3", "r5"]
+    assert all(is_straggler(one) for one in done if one.status != "succeeded")
+
+
+async def test_who_waits_hears_whom_it_waits_for() -> None:
+    heard: list[WaitedFor] = []
+    told = asyncio.Event()
+
+    def hear(waited: WaitedFor) -> None:
+        heard.append(waited)
+        if "no runner" in (waited.words or ""):
+            told.set()
+
+    async with InMemoryLightningStore() as store:
+        wait = asyncio.create_task(run_rollouts(store, requests(3), on_wait=hear))
+        await told.wait()
+        async with scripted_worker(store, hangs()):
+            await wait
+    assert heard[0] == WaitedFor(done=0, total=3, words="3 rollouts")
+    assert WaitedFor(done=0, total=3, words="3 rollouts: no runner is connected") in heard
+    assert heard[-1] == WaitedFor(done=3, total=3)

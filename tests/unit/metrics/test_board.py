@@ -70,6 +70,11 @@ def test_what_went_wrong_is_counted_by_cause_most_frequent_first() -> None:
     )
 
 
+def test_stragglers_and_dropped_groups_are_told() -> None:
+    values = {"rollouts/cancelled": 3, "rollouts/stragglers": 2, "groups/dropped": 1}
+    assert troubles(values) == ["3 cancelled (stragglers 2)", "1 groups dropped"]
+
+
 def test_when_all_is_well_nothing_is_said() -> None:
     assert troubles({"rollouts/enqueued": 8, "rollouts/failed": 0, "samples/dropped/too_long": 0}) == []
     assert counts({}) == ""
