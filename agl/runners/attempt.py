@@ -210,6 +210,8 @@ async def _end(
     moment: str, claim: AttemptedRollout, workplace: Workplace, outcome: Outcome, root: OtelSpan | None
 ) -> None:
     """Call the hooks that come at an end; what they raise changes nothing, and is recorded."""
+    if not workplace.hooks.has(moment):
+        return
     limit = STOP_SECONDS if outcome is STOPPED else HOOK_SECONDS
     ending = asyncio.create_task(
         workplace.hooks.end(moment, workplace.agent, claim, outcome, lambda: _spans(claim, workplace)),

@@ -59,6 +59,10 @@ class HookCalls:
             moment: [_bound(hook, moment) for hook in made if _overrides(hook, moment)] for moment in _GIVEN
         }
 
+    def has(self, moment: str) -> bool:
+        """Whether any hook wants to be called then."""
+        return bool(self._calls[moment])
+
     async def start(self, moment: str, agent: Agent, claim: AttemptedRollout) -> None:
         """Call ``on_rollout_start`` or ``on_trace_start`` of each hook, in order.
 
