@@ -61,7 +61,7 @@ class Watch:
         self._store_time = max((rollout.created_at for rollout in rollouts), default=0.0)
 
     async def whom(self, missing: Collection[str]) -> str:
-        """Return ``i2-g0-1 on host-1 for 1:20, ...``, given the rollouts that are not terminal; empty if it is plain."""
+        """Return ``i2-g0-1 on host-1 for 1:20, ...``, given who is not terminal; empty where nothing stands out."""
         wanted = set(missing)
         open_ones = [one for one in await self._oldest("preparing", "running") if one.rollout_id in wanted]
         retried = [one for one in await self._oldest("requeuing") if one.rollout_id in wanted]

@@ -3,7 +3,16 @@ from pydantic import ValidationError
 
 from agl.errors import AccessDeniedError, ConflictError, InvalidRequestError, NotFoundError, StoreError
 from agl.store import wire
-from agl.types import Attempt, AttemptedRollout, Rollout, RolloutQuery, Span, SpanQuery
+from agl.types import (
+    Attempt,
+    AttemptedRollout,
+    Rollout,
+    RolloutConfig,
+    RolloutQuery,
+    RolloutRequest,
+    Span,
+    SpanQuery,
+)
 
 
 def test_a_query_survives_the_trip_through_url_parameters():
@@ -76,3 +85,22 @@ def test_stored_spans_travel_as_their_numbers_and_only_those_that_differ_as_them
     answer = wire.StoredSpans.of(sent, stored)
     assert (answer.sequence_ids, list(answer.others)) == ((7, 8, None), ["1"])
     assert wire.StoredSpans.model_validate_json(answer.model_dump_json()).spans(sent) == stored
+
+
+def test_nothing_that_a_caller_says_is_a_point_in_time() -> None:
+    """So that clock differences between machines cannot matter: all times are the store's own."""
+    said = [
+        RolloutRequest,
+        RolloutConfig,
+        wire.Dequeue,
+        wire.UndoDequeue,
+        wire.Start,
+        wire.Wait,
+        wire.RolloutUpdate,
+        wire.AttemptUpdate,
+        wire.NewWorker,
+        wire.Heartbeat,
+    ]
+    names = [name for record in said for name in record.model_fields]
+    assert len(names) > 30
+    assert [name for name in names if name.endswith(("_at", "_time", "lease", "deadline", "now"))] == []
