@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agl.adapters.transcript import transcript
 from agl.algorithms.base import RunResult
+from agl.algorithms.prompts.archive import best_file
 from agl.evaluation.evaluate import Evaluation
 from agl.evaluation.rollouts import spans_of_rollout
 from agl.store.base import LightningStore
@@ -47,7 +48,7 @@ class Outcome:
 
     def lines(self) -> list[str]:
         """Return the closing report, a line an item."""
-        return [*self._results(), *self._samples(), *self._places(), *self._next()]
+        return [*self._results(), *self._prompts(), *self._samples(), *self._places(), *self._next()]
 
     def _results(self) -> list[str]:
         result = self.result
@@ -79,6 +80,16 @@ class Outcome:
         )
         return [line, *(f"Note: {note}" for note in self.result.diagnosis)]
 
+    def _prompts(self) -> list[str]:
+        """What changed in each prompt, from the first to the chosen one."""
+        lines: list[str] = []
+        for name, prompt in self.result.prompts.items():
+            first = self.result.first_prompts.get(name, prompt)
+            changes = first.diff(prompt).splitlines()
+            lines += ["", f"Prompt {name}: " + ("changed" if changes else "no better one was found")]
+            lines += [f"  {_plain(line)}" for line in changes]
+        return lines
+
     def _samples(self) -> list[str]:
         lines: list[str] = []
         for sample in self.transcripts:
@@ -94,10 +105,16 @@ class Outcome:
             lines.append(f"Policy       {self.result.policy_dir} (an ordinary Hugging Face folder)")
         if self.result.checkpoint_dir:
             lines.append(f"Checkpoint   {self.result.checkpoint_dir}")
+        if self.result.prompts_dir:
+            lines.append(
+                f"Prompts      {self.result.prompts_dir} (best/: the chosen ones; candidates.jsonl: all, with scores)"
+            )
         return [*lines, f"Metrics      {self.run_dir / 'metrics.jsonl'}"]
 
     def _next(self) -> list[str]:
         policy = self.result.policy_dir
+        if self.result.prompts_dir is not None:
+            return self._next_for_prompts(self.result.prompts_dir)
         if policy is None:
             return []
         if not (self.run_dir / SETTINGS_FILE).is_file():
@@ -118,6 +135,41 @@ class Outcome:
             + ("" if recipe else ", with these further settings of yours"),
             f"  agl train {recipe}{_override('policy.path', policy)}",
         ]
+
+    def _next_for_prompts(self, folder: Path) -> list[str]:
+        """How to search on, and how to begin another run with the chosen prompts."""
+        files = {name: best_file(folder, name, prompt) for name, prompt in self.result.prompts.items()}
+        if not (self.run_dir / SETTINGS_FILE).is_file():
+            found = ", ".join(f"{name!r}: PromptTemplate(template=...)" for name in files)
+            return [
+                "",
+                "Next: start another run from these prompts",
+                f"  Trainer(resources={{{found}}}, ...)",
+            ]
+        recipe = "" if self.name == NO_RECIPE else f"+recipe={self.name} "
+        chosen = [
+            shlex.quote(f"resources.{name}.template=${{file:{_escaped(path)}}}")
+            for name, path in files.items()
+        ]
+        further = self.result.further
+        on = f"  agl train --resume {shlex.quote(str(self.run_dir))} algorithm.{further}"
+        return [
+            "",
+            *(["Next: search on", on] if further else []),
+            "Next: start another run from these prompts"
+            + ("" if recipe else ", with these further settings of yours"),
+            f"  agl train {recipe}{' '.join(chosen)}",
+        ]
+
+
+def _plain(line: str) -> str:
+    """The line with nothing in it that a terminal would obey: models write prompts."""
+    return "".join(sign if sign.isprintable() else " " if sign == "\t" else "�" for sign in line)
+
+
+def _escaped(path: Path) -> str:
+    """A path as an argument of a resolver in Hydra's grammar."""
+    return re.sub(r"([\\,()\[\]{}:=\s])", r"\\\1", str(path))
 
 
 def _override(name: str, path: Path) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from agl.algorithms.prompts.candidate import Candidate
 from agl.algorithms.prompts.feedback import examples, worst_and_best
-from agl.algorithms.prompts.markup import Questions, markup_file, values_of
+from agl.algorithms.prompts.markup import markup_file, values_of
 from agl.algorithms.prompts.ongoing import Search, side_by_side
 from agl.algorithms.prompts.search import PromptSearch
 from agl.algorithms.prompts.selection import most_in_halving
@@ -74,6 +74,10 @@ class APO(PromptSearch):
             )
         self._files()
 
+    def further(self) -> str:
+        """Return the setting with which a resumed run searches on."""
+        return f"beam_rounds={2 * self.beam_rounds}"
+
     def optimizer_sampling(self) -> dict[str, Any]:
         """Request parameters of critiques and rewrites."""
         return {**super().optimizer_sampling(), "temperature": self.diversity_temperature}
@@ -90,7 +94,7 @@ class APO(PromptSearch):
 
     async def search(self, search: Search) -> None:
         """Grow and prune the beam, round after round."""
-        questions, beam = Questions(), [search.start]
+        beam = [search.start]
         for number in range(1, self.beam_rounds + 1):
             if self._is_reached(search):
                 search.context.metrics.note(
@@ -99,9 +103,7 @@ class APO(PromptSearch):
                 return
             batch = self._feedback_batch(search, number)
             await search.score(beam, batch, phase=f"round {number}: feedback")
-            grown = await side_by_side(
-                [self._children(search, questions, parent, number, batch) for parent in beam]
-            )
+            grown = await side_by_side([self._children(search, parent, number, batch) for parent in beam])
             children = [child for some in grown for child in some]
             beam = await search.select([*beam, *children], self.beam_width)
             best = search.best
@@ -122,7 +124,7 @@ class APO(PromptSearch):
         return [search.feedback[(first + index) % len(search.feedback)] for index in range(size)]
 
     async def _children(
-        self, search: Search, questions: Questions, parent: Candidate, number: int, batch: Sequence[int]
+        self, search: Search, parent: Candidate, number: int, batch: Sequence[int]
     ) -> list[Candidate]:
         """The usable rewrites of one prompt of the beam."""
         rollouts = [search.scorer.rollout_of(parent, task) for task in batch]
@@ -131,9 +133,7 @@ class APO(PromptSearch):
         pairs = [(name, index) for name in chosen for index in range(self.critiques_per_prompt)]
         answers = await side_by_side(
             [
-                self._critique(
-                    search, questions, parent, name, rollouts, f"{number}-{parent.candidate_id}-{place}"
-                )
+                self._critique(search, parent, name, rollouts, f"{number}-{parent.candidate_id}-{place}")
                 for place, (name, _) in enumerate(pairs)
             ]
         )
@@ -143,7 +143,7 @@ class APO(PromptSearch):
             mine = {name: critiques[name, branch % self.critiques_per_prompt] for name in chosen}
             given = {name: critique for name, critique in mine.items() if critique is not None}
             place = f"{number}-{parent.candidate_id}-{branch}"
-            return await self._rewritten(search, questions, parent, given, place)
+            return await self._rewritten(search, parent, given, place)
 
         children = await side_by_side([child(branch) for branch in range(self.branch_factor)])
         return [one for one in children if one is not None]
@@ -151,7 +151,6 @@ class APO(PromptSearch):
     async def _critique(
         self,
         search: Search,
-        questions: Questions,
         parent: Candidate,
         name: str,
         rollouts: Sequence[Rollout],
@@ -161,13 +160,12 @@ class APO(PromptSearch):
         shuffled = Random(f"{search.context.seed}/critique/{place}").sample(rollouts, len(rollouts))
         shown = await examples(search.context.store, worst_and_best(shuffled, self.gradient_batch_size))
         values = {**values_of(parent, name), "examples": [one.as_json() for one in shown]}
-        messages = await questions.messages(self._files()[0], values)
+        messages = await search.questions.messages(self._files()[0], values)
         return await search.asked(f"critique-{place}", messages, model=self.gradient_model)
 
     async def _rewritten(
         self,
         search: Search,
-        questions: Questions,
         parent: Candidate,
         critiques: Mapping[str, str],
         place: str,
@@ -175,7 +173,7 @@ class APO(PromptSearch):
         """The parent with the criticised prompts rewritten; None where no answer can be used."""
 
         async def answer(name: str, critique: str, index: int) -> str | None:
-            messages = await questions.messages(
+            messages = await search.questions.messages(
                 self._files()[1], {**values_of(parent, name), "critique": critique}
             )
             return await search.asked(f"rewrite-{place}-{index}", messages, model=self.edit_model)

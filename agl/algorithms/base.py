@@ -59,6 +59,7 @@ class RunResult:
         prompts: the chosen prompts by resource name, where prompts were improved.
         first_prompts: those of the same names that the run began with.
         prompts_dir: where they, and all that were tried, are written down.
+        further: the setting with which a resumed run goes on, as ``beam_rounds=6``; empty where there is none.
         diagnosis: lines on what looked wrong, with what to do.
     """
 
@@ -71,6 +72,7 @@ class RunResult:
     prompts: Mapping[str, PromptTemplate] = field(default_factory=dict[str, PromptTemplate])
     first_prompts: Mapping[str, PromptTemplate] = field(default_factory=dict[str, PromptTemplate])
     prompts_dir: Path | None = None
+    further: str = ""
     diagnosis: list[str] = field(default_factory=list[str])
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agl.algorithms.prompts.candidate import Candidate
-from agl.algorithms.prompts.markup import Questions, markup_file, values_of
+from agl.algorithms.prompts.markup import markup_file, values_of
 from agl.algorithms.prompts.ongoing import Search, side_by_side
 from agl.algorithms.prompts.search import PromptSearch
 from agl.algorithms.prompts.selection import most_in_halving
@@ -38,6 +38,10 @@ class RandomSearch(PromptSearch):
             raise ConfigError(f"diversity_temperature={self.diversity_temperature} must not be negative")
         markup_file(self.rewrite_file, "rewrite.poml", setting="rewrite_file")
 
+    def further(self) -> str:
+        """Return the setting with which a resumed run searches on."""
+        return f"rounds={2 * self.rounds}"
+
     def optimizer_sampling(self) -> dict[str, Any]:
         """Request parameters of the rewrites."""
         return {**super().optimizer_sampling(), "temperature": self.diversity_temperature}
@@ -51,10 +55,10 @@ class RandomSearch(PromptSearch):
 
     async def search(self, search: Search) -> None:
         """Rewrite the first prompts and keep the best, round after round."""
-        questions, names = Questions(), list(search.start.prompts)
+        names = list(search.start.prompts)
         for number in range(1, self.rounds + 1):
             name = names[(number - 1) % len(names)]
-            rewrites = await self._rewrites(search, questions, name, number)
+            rewrites = await self._rewrites(search, name, number)
             await search.select([search.best, *rewrites], 1)
             best = search.best
             search.context.metrics.note(
@@ -62,11 +66,9 @@ class RandomSearch(PromptSearch):
             )
             await search.report()
 
-    async def _rewrites(
-        self, search: Search, questions: Questions, name: str, number: int
-    ) -> list[Candidate]:
+    async def _rewrites(self, search: Search, name: str, number: int) -> list[Candidate]:
         file = markup_file(self.rewrite_file, "rewrite.poml", setting="rewrite_file")
-        messages = await questions.messages(file, {**values_of(search.start, name), "critique": ""})
+        messages = await search.questions.messages(file, {**values_of(search.start, name), "critique": ""})
         rewrites = await side_by_side(
             [
                 search.rewritten(

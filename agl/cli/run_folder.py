@@ -28,7 +28,7 @@ FIRST_FILES = frozenset(
 
 log = logging.getLogger(__name__)
 
-_CHATTY = ("httpx", "httpcore", "uvicorn.access", "openai", "urllib3")
+_CHATTY = ("httpx", "httpx2", "httpcore", "uvicorn.access", "openai", "urllib3")
 
 
 def unused(run_dir: Path) -> Path:

@@ -158,6 +158,7 @@ def _raw(folders: Sequence[Path], name: str, overrides: Sequence[str]) -> dict[s
     with initialize_config_dir(str(first), job_name="agl", version_base="1.3"):
         config = hydra_compose(name, [*overrides, *extra])
     OmegaConf.register_new_resolver("recipe_dir", recipe_dir, replace=True)
+    OmegaConf.register_new_resolver("file", file_text, replace=True)
     raw = cast("dict[str, Any]", OmegaConf.to_container(config, resolve=False))
     for override in overrides:
         _leave_out(raw, override, overrides, own=first == built_in_folder("configs"))
@@ -204,3 +205,15 @@ def recipe_dir(name: str) -> str:
         if place.is_dir():
             return str(place.resolve())
     raise ConfigError(f"there is no recipe folder {name}: looked for {' and '.join(map(str, places))}")
+
+
+def file_text(name: str) -> str:
+    """Return the text of a file, without the line break at its end: ``${file:prompts/best.txt}`` in a setting.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return Path(name).expanduser().read_text(encoding="utf-8").removesuffix("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the file {name} cannot be read: {error}") from error

@@ -67,7 +67,8 @@ def check_node(node: dict[str, Any], *, own_values: bool = False) -> None:
 
 @pytest.mark.parametrize("path", GROUPS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_group_lists_every_setting_with_its_python_default(path: Path) -> None:
-    check_node(written(path), own_values="${recipe_dir:" in path.read_text())
+    text = path.read_text()
+    check_node(written(path), own_values="${recipe_dir:" in text or text.startswith("# Preset:"))
 
 
 @pytest.mark.parametrize("name", ["train", "store", "proxy"])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from agl.algorithms.prompts.candidate import Candidate
 from agl.algorithms.prompts.scoring import Scores
-from agl.types.prompt import TemplateEngine
+from agl.types.prompt import PromptTemplate, TemplateEngine
 
 FOLDER = "prompts"
 _SUFFIX: dict[TemplateEngine, str] = {"f-string": "txt", "jinja2": "jinja", "poml": "poml"}
@@ -43,7 +44,7 @@ class Archive:
     def save_best(self, candidate: Candidate, scores: Scores, resources_id: str) -> None:
         """Write the chosen prompts, each as text and all as JSON."""
         for name, prompt in candidate.prompts.items():
-            _write(self.folder / "best" / f"{name}.{_SUFFIX[prompt.engine]}", prompt.template)
+            _write(best_file(self.folder, name, prompt), prompt.template)
         best = {
             "candidate_id": candidate.candidate_id,
             "resources_id": resources_id,
@@ -52,6 +53,11 @@ class Archive:
             "prompts": {name: prompt.model_dump() for name, prompt in candidate.prompts.items()},
         }
         _write(self.folder / "best.json", json.dumps(best, ensure_ascii=False, indent=2) + "\n")
+
+
+def best_file(folder: Path, name: str, prompt: PromptTemplate) -> Path:
+    """Return where the text of a chosen prompt is written in an archive's folder."""
+    return folder / "best" / f"{quote(name, safe=' ')}.{_SUFFIX[prompt.engine]}"
 
 
 def _write(path: Path, text: str) -> None:

@@ -57,6 +57,7 @@ class OptimizerModel:
             takes goes to the engine's server under that name.
         sampling: temperature, max_tokens and the like, of every question.
         timeout_seconds: the longest wait for an answer.
+        transport: carries the requests; None is the network.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class OptimizerModel:
         model: str | None,
         sampling: Mapping[str, Any],
         timeout_seconds: float,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.spent = Spent()
         self.failures: Counter[str] = Counter()
@@ -73,7 +75,7 @@ class OptimizerModel:
         self.num_asked = self.num_open = 0
         self._context, self._model, self._sampling = context, model, dict(sampling)
         self._timeout = timeout_seconds
-        self._client = httpx.AsyncClient(timeout=None, trust_env=False, limits=_LIMITS)
+        self._client = httpx.AsyncClient(timeout=None, trust_env=False, limits=_LIMITS, transport=transport)
         self._outages: defaultdict[str | None, list[Rollout]] = defaultdict(list)
 
     async def __aenter__(self) -> Self:

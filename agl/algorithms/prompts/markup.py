@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,25 @@ def markup_file(given: str | None, built_in: str, *, setting: str) -> Path:
     return path
 
 
-class Questions:
-    """Renders POML files, each with the same values once, some side by side, beside the event loop."""
+def _messages(path: Path, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    try:
+        messages = poml_messages(path.read_text(encoding="utf-8"), values)
+    except (InvalidRequestError, OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be made into a question: {error}") from error
+    if not messages:
+        raise ConfigError(f"{path} makes no message")
+    return messages
 
-    def __init__(self) -> None:
+
+class Questions:
+    """Renders POML files, each with the same values once, some side by side, beside the event loop.
+
+    Args:
+        render: makes chat messages of a file and values.
+    """
+
+    def __init__(self, render: Callable[[Path, Mapping[str, Any]], list[dict[str, Any]]] = _messages) -> None:
+        self._render = render
         self._rendered: dict[str, asyncio.Task[list[dict[str, Any]]]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
@@ -52,22 +67,12 @@ class Questions:
         """
         key = json.dumps([str(path), values], sort_keys=True)
         if key not in self._rendered:
-            self._rendered[key] = asyncio.create_task(self._render(path, values))
+            self._rendered[key] = asyncio.create_task(self._in_thread(path, values))
         return await asyncio.shield(self._rendered[key])
 
-    async def _render(self, path: Path, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    async def _in_thread(self, path: Path, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         async with self._slots:
-            return await asyncio.to_thread(_messages, path, values)
-
-
-def _messages(path: Path, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    try:
-        messages = poml_messages(path.read_text(encoding="utf-8"), values)
-    except (InvalidRequestError, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be made into a question: {error}") from error
-    if not messages:
-        raise ConfigError(f"{path} makes no message")
-    return messages
+            return await asyncio.to_thread(self._render, path, values)
 
 
 def values_of(candidate: Candidate, name: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from agl.algorithms.prompts.archive import Archive
 from agl.algorithms.prompts.asking import AskFailedError, OptimizerModel
 from agl.algorithms.prompts.candidate import Candidate
 from agl.algorithms.prompts.endings import OutageError, SearchEndedError
+from agl.algorithms.prompts.markup import Questions
 from agl.algorithms.prompts.rewriting import RefusedRewriteError, rewrite_from_answer
 from agl.algorithms.prompts.scoring import Scorer, Scores, is_bad
 from agl.algorithms.prompts.selection import rungs, standing
@@ -50,6 +51,7 @@ class Search:
         feedback: numbers of training tasks that show what goes wrong.
         selection: numbers of training tasks that choose, in the order in which they are used.
         archive: where candidates are written down.
+        questions: makes questions to the optimizer model out of POML files.
         earlier: what earlier processes of the run took, as far as it is not walked through again.
         clock: seconds, never going back.
     """
@@ -62,6 +64,7 @@ class Search:
     feedback: Sequence[int]
     selection: Sequence[int]
     archive: Archive
+    questions: Questions = field(default_factory=Questions)
     earlier: Spent = field(default_factory=Spent)
     clock: Callable[[], float] = time.monotonic
     round: int = 0

@@ -106,6 +106,10 @@ class PromptSearch(ABC):
     def most_rollouts(self, search: Search) -> int:
         """Return how many rollouts the search can take at most, for the estimate before it begins."""
 
+    def further(self) -> str:
+        """Return the setting with which a resumed run searches on, as ``beam_rounds=6``; empty where there is none."""
+        return ""
+
     def agent_sampling(self) -> dict[str, Any]:
         """Request parameters of the agent's calls."""
         return {
@@ -181,6 +185,7 @@ class PromptSearch(ABC):
             prompts_dir=search.archive.folder,
             prompts=dict(best.prompts),
             first_prompts=dict(search.start.prompts),
+            further=self.further(),
             diagnosis=notes,
         )
 
