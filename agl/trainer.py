@@ -8,7 +8,7 @@ import asyncio
 import logging
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,12 @@ from agl.evaluation.rollouts import abandon_rollouts
 from agl.inference.base import Engine
 from agl.launch.joining import serve_run
 from agl.launch.local import Parts, running
+from agl.launch.orphans import set_aside_orphans, signs_of_life
 from agl.launch.roles import ROLE, STORE_URL, Part, part_from
 from agl.launch.stopping import run_interruptibly
 from agl.launch.store_access import StoreAccess
 from agl.learners.base import Learner
+from agl.metrics.base import Progress
 from agl.metrics.settings import MetricSettings
 from agl.outcome import Outcome, outcome_of
 from agl.proxy import LLMProxy
@@ -246,25 +248,27 @@ class Trainer:
                 settings=settings,
                 git_commit=await asyncio.to_thread(_git_commit),
             )
-            async with _recorded_status(self.store, run_id):
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(_recorded_status(self.store, run_id))
                 if resume:
                     left = await abandon_rollouts(self.store, run_id=run_id)
+                    left += await set_aside_orphans(self.store, run_id)
                     log.info("resuming %s; %d rollouts of the ended process are run again", run_id, left)
+                if self._given_store is not None:  # it may outlive this process
+                    await stack.enter_async_context(signs_of_life(self.store, run_id))
                 result = await self._run(agent, tasks, run_id, resume=resume)
                 return await outcome_of(result, store=self.store, run_dir=self.run_dir, name=self.name)
 
     async def _serve(self, agent: Agent, *, resumes: bool) -> None:
         """Be a runner of the run that another process learns in."""
         run_id = self.run_dir.resolve().name
-        async with self.store:
-            status = await serve_run(
-                self._parts(agent),
-                run_id=run_id,
-                name=self.name,
-                resumes=resumes,
-                note=log.warning,  # shown also where a script has not set up logging
-            )
-            log.info("the run %s has ended: %s", run_id, status)
+        with self.metrics.open(None, title=run_id) as metrics:
+            metrics.progress(Progress(phase="running agents"))
+            async with self.store:
+                status = await serve_run(
+                    self._parts(agent), run_id=run_id, name=self.name, resumes=resumes, note=metrics.note
+                )
+            metrics.note(f"the run {run_id} has ended: {status}")
 
     async def _check_new(self, run_id: str) -> None:
         """Refuse a run whose rollout ids are taken: the store would answer with what was done before."""

@@ -27,15 +27,17 @@ class MetricSettings:
         self._console: ConsoleMode = console
         self._jsonl = jsonl
 
-    def open(self, run_dir: Path, *, title: str | None = None) -> MetricLogger:
+    def open(self, run_dir: Path | None, *, title: str | None = None) -> MetricLogger:
         """Start the sinks of a run; closing the logger ends them.
 
         Args:
-            run_dir: where files go; it exists.
+            run_dir: where files go; it exists. None is no files: the run's numbers are another process's.
             title: the run's name on the display; None is the folder's name.
         """
-        sinks: list[MetricSink] = [JsonlSink(run_dir / METRICS_FILE)] if self._jsonl else []
-        console = _console(self._console, title or run_dir.name)
+        sinks: list[MetricSink] = []
+        if self._jsonl and run_dir is not None:
+            sinks.append(JsonlSink(run_dir / METRICS_FILE))
+        console = _console(self._console, title or (run_dir.name if run_dir is not None else "run"))
         return MetricLogger([*sinks, console] if console is not None else sinks)
 
 
