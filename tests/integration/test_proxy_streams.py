@@ -320,6 +320,28 @@ async def test_with_1_in_5_answers_lost_each_call_is_sampled_and_recorded_once(s
     assert len(set(texts)) == 40
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+async def test_anthropics_client_repeats_lost_calls_and_none_is_sampled_twice(store, engine, stream):
+    async with (
+        serving(store, engine) as (server, llm, attempt),
+        losing_relay(server.url, every=3) as (url, lost),
+    ):
+        root = llm.anthropic_base_url.replace(server.url, url)
+        asked = {"model": "policy", "max_tokens": 9, "messages": HELLO}
+        texts = []
+        async with anthropic.AsyncAnthropic(base_url=root, api_key=llm.api_key, max_retries=6) as client:
+            for _ in range(8):  # equal calls, each intended
+                if not stream:
+                    texts.append((await client.messages.create(**asked)).content[0].text)
+                    continue
+                async with client.messages.stream(**asked) as events:
+                    texts.append(await events.get_final_text())
+        spans = await spans_of(store, attempt)
+    assert len(lost) >= 8 // 3
+    assert len(engine.requests) == len(spans) == 8
+    assert texts == [f"hello {number}.0" for number in range(1, 9)]
+
+
 @asynccontextmanager
 async def losing_relay(url, *, every):
     """A relay that waits for each answer to be whole, and then loses one in so many with its connection."""
