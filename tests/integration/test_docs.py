@@ -13,13 +13,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from doc_pages import ROOT, blocks
 from proxy_processes import agl_proxy, scripted_upstream, served_proxy
 from store_processes import agl_store, served
 from train_processes import finished, start_train
 
 from agl.config import check, compose
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 POLICY = ROOT / "recipes" / "sql" / "policy"
 MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
@@ -28,12 +28,6 @@ SERVED = "http://127.0.0.1:4747"
 """Where the pages find a store that is served."""
 PROXY = "http://127.0.0.1:4748"
 """Where they find a proxy, with a model ``m``."""
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(
-        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
 
 
 def user_folder(folder: Path) -> Path:
