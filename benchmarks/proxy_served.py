@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import sys
@@ -22,9 +21,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agl.cli.store.serve import GARBAGE_OBJECTS
 from agl.inference.external import ExternalEngine
 from agl.launch.event_loop import loop_factory
+from agl.launch.interpreter import tune_for_serving
 from agl.proxy import LLMProxy
 from agl.proxy.server import ProxyServer
 from agl.store.base import LightningStore
@@ -119,8 +118,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=KINDS, default="endpoint")
     parser.add_argument("--attempts", type=int, default=64)
     options = parser.parse_args()
-    gc.freeze()  # as `agl proxy` does
-    gc.set_threshold(GARBAGE_OBJECTS)
+    tune_for_serving()  # as `agl proxy` does
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve(options))
 

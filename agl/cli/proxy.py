@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import signal
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import cast
 
 from agl.cli.store.place import literal
-from agl.cli.store.serve import GARBAGE_OBJECTS, token_hint
+from agl.cli.store.serve import token_hint
 from agl.config import Settings, build, compose, settings_text
 from agl.errors import ConfigError
+from agl.launch.interpreter import tune_for_serving
 from agl.launch.proxy import ServedProxy, StandaloneProxy
 from agl.launch.stopping import run_until_stopped
 from agl.types import Json
@@ -45,8 +45,7 @@ def main(
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"
     )
-    gc.freeze()  # what is loaded by now stays
-    gc.set_threshold(GARBAGE_OBJECTS)
+    tune_for_serving()
     if run_until_stopped(lambda: serving(service)) is signal.SIGINT:
         raise KeyboardInterrupt
 

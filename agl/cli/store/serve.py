@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import signal
 from collections.abc import AsyncGenerator, Sequence
@@ -13,15 +12,12 @@ from typing import Protocol, runtime_checkable
 from agl.cli.store.place import file_of, store_settings
 from agl.config import build, settings_text
 from agl.http.listening import listening
+from agl.launch.interpreter import tune_for_serving
 from agl.launch.stopping import run_until_stopped
 from agl.store.server import StoreServer
 
 HINT_FROM = 16
 """Length of a token of which the last four characters may be shown."""
-GARBAGE_OBJECTS = 50_000
-"""New objects between two looks for garbage in circles, of which requests leave little. At Python's 700, looking takes
-half the time of decoding 200 spans.
-"""
 
 
 @runtime_checkable
@@ -65,8 +61,7 @@ def main(
             server.host, server.port, who="the store"
         ):  # an address that is refused leaves no new store behind
             pass
-    gc.freeze()  # what is loaded by now stays
-    gc.set_threshold(GARBAGE_OBJECTS)
+    tune_for_serving()
     if run_until_stopped(lambda: serving(server)) is signal.SIGINT:
         raise KeyboardInterrupt
 

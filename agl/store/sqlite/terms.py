@@ -31,10 +31,14 @@ SCALAR: frozenset[type] = frozenset((str, int, float, bool, NoneType))
 def span_terms(run_id: str | None, name: str, attributes: Mapping[str, Any]) -> str:
     """Return the terms of a span, as the index takes them."""
     terms = [_owner_terms(run_id, name)]
-    terms += [
-        _scalar_term(key, value) if type(value) in SCALAR else _nested_term(key, value)
-        for key, value in attributes.items()
-    ]
+    for key, value in attributes.items():  # _scalar_term in place, for its call costs more than it does
+        kind: type[Any] = type(value)
+        if kind is str and (len(value) >= LONG or MARK in value or key.startswith(PACKED_KEYS)):
+            terms.append(_text_term(key))
+        elif kind in SCALAR:
+            terms.append(_short_term(key, value))
+        else:
+            terms.append(_nested_term(key, value))
     return " ".join(terms)
 
 
@@ -61,8 +65,13 @@ def _owner_terms(run_id: str | None, name: str) -> str:
 
 def _scalar_term(key: str, value: str | float | None) -> str:
     if isinstance(value, str) and (len(value) >= LONG or MARK in value or key.startswith(PACKED_KEYS)):
-        return _term("text", key)  # not cached: the cache would keep the text
+        return _text_term(key)  # the cache of the others would keep the text
     return _short_term(key, value)
+
+
+@lru_cache(maxsize=1024)
+def _text_term(key: str) -> str:
+    return _term("text", key)
 
 
 @lru_cache(maxsize=CACHED_TERMS, typed=True)
@@ -75,7 +84,7 @@ def _short_term(key: str, value: str | float | None) -> str:
 
 
 def _nested_term(key: str, value: Any) -> str:
-    plain = orjson.loads(orjson.dumps(value))
+    plain = value if _is_list_of_texts(value) else orjson.loads(orjson.dumps(value))
     if type(plain) in SCALAR:
         return _scalar_term(key, plain)
     if isinstance(plain, list):
@@ -83,6 +92,11 @@ def _nested_term(key: str, value: Any) -> str:
         if len(texts) <= MAX_LIST and all(map(_is_short_text, texts)):
             return _term("list", "\0".join((key, *texts)))
     return _term("nested", key)
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    """Whether a value is what its JSON reads as, as why a call's choices ended."""
+    return type(value) is list and len(value) <= MAX_LIST and all(type(one) is str for one in value)  # pyright: ignore[reportUnknownVariableType]
 
 
 def _is_short_text(value: object) -> bool:
