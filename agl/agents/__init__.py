@@ -1,1 +1,1 @@
-"""The user's program: functions as agents, loaded by `pkg.mod:name` or `path/file.py:name`."""
+"""The user's program: functions, classes and commands as agents, by `pkg.mod:name`, `path/file.py:name` or argv."""

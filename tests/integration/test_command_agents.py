@@ -57,6 +57,17 @@ if os.fork() == 0:
 os.wait()
 """
 
+TRACED = """
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+provider = TracerProvider()
+provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+with provider.get_tracer("theirs").start_as_current_span("search", attributes={"hits": 3}):
+    pass
+provider.shutdown()
+"""
+
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
@@ -110,6 +121,15 @@ async def test_what_a_python_program_emits_reaches_its_attempt_as_soon_as_it_is_
         for name in ("agl.message", "think", "agl.object", "agl.reward"):
             assert spans[name].trace_id == root.trace_id
         assert spans["think"].parent_id == spans["agl.message"].parent_id == root.span_id
+
+
+async def test_spans_of_an_instrumented_program_join_the_attempt_without_being_told_to(tmp_path):
+    (tmp_path / "traced.py").write_text(TRACED)
+    runs = await run_tasks(CommandAgent([sys.executable, "traced.py"], cwd=str(tmp_path)), [1])
+    (rollout,) = runs.rollouts
+    assert rollout.error is None
+    (span,) = [span for span in runs.spans[rollout.rollout_id] if span.name == "search"]
+    assert span.attributes["hits"] == 3
 
 
 async def test_the_program_is_told_everything_and_no_secret_of_the_runner(tmp_path, monkeypatch):

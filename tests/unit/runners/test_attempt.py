@@ -1,6 +1,7 @@
 """What an agent does becomes a reward, no reward or an error; never anything else."""
 
 import asyncio
+import logging
 import threading
 from collections import Counter
 
@@ -8,7 +9,9 @@ import pytest
 from opentelemetry import trace
 
 import agl
+from agl.agents.base import Answer
 from agl.types import LLM, ProxyLLM, RolloutConfig
+from agl.types.tokens import scope_of
 
 
 async def test_what_an_agent_returns_is_the_reward(run_tasks) -> None:
@@ -310,3 +313,74 @@ async def test_one_object_serves_all_attempts_and_is_set_up_once_a_runner(run_ta
     rollouts = await run_tasks(agent, [1, 2, 3])
     assert [rollout.reward for rollout in rollouts] == [1, 2, 3]
     assert agent.calls == ["setup", "rollout", "rollout", "rollout", "teardown"]
+
+
+async def test_an_agent_may_tell_its_reward_from_what_a_grader_sees(run_tasks) -> None:
+    async def agent(task):
+        return Answer(value={"answer": task}, reward=task)
+
+    (alone,) = await run_tasks(agent, [0.5])
+    assert alone.reward == 0.5
+    (graded,) = await run_tasks(agent, [0.5], grader=lambda result: result["answer"] * 10)
+    assert graded.reward == 5.0
+
+
+async def test_an_attempt_is_told_where_the_store_is_with_a_token_of_its_own(run_tasks) -> None:
+    told: list[dict[str, str]] = []
+
+    class Curious:
+        name = "curious"
+
+        async def run(self, assignment):
+            told.append(dict(assignment.environment))
+            return 1.0
+
+    (rollout,) = await run_tasks(Curious(), [0], store_url="http://store:1", store_token="admin")
+    (environment,) = told
+    assert environment.pop("AGL_ATTEMPT_ID")
+    token = environment.pop("AGL_STORE_TOKEN")
+    assert scope_of("admin", token) is not None
+    assert scope_of("admin", token)[0] == rollout.rollout_id
+    assert environment == {
+        "AGL_ROLLOUT_ID": rollout.rollout_id,
+        "AGL_MODE": "train",
+        "AGL_STORE_URL": "http://store:1",
+    }
+    told.clear()
+    await run_tasks(Curious(), [0])
+    assert set(told[0]) == {"AGL_ROLLOUT_ID", "AGL_ATTEMPT_ID", "AGL_MODE"}
+
+
+async def test_what_an_agent_logs_is_kept_with_its_attempt(run_tasks, spans_of) -> None:
+    def agent(task):
+        logging.getLogger("mine").warning("working on %s", task)
+        return 1.0
+
+    for rollout in await run_tasks(agent, [1, 2]):
+        (kept,) = [span for span in await spans_of(rollout) if span.name == "agl.output"]
+        assert kept.attributes["agl.output.stream"] == "log"
+        assert kept.attributes["agl.output.text"].endswith(f"WARNING mine: working on {rollout.task}\n")
+
+
+async def test_a_reward_that_another_process_sent_counts_where_there_is_no_other(run_tasks, store) -> None:
+    class Sends:
+        name = "sends"
+
+        async def run(self, assignment):
+            ids = {"rollout_id": assignment.rollout.rollout_id, "attempt_id": assignment.attempt.attempt_id}
+            for number, value in enumerate([0.25, 0.75]):
+                await store.add_span(
+                    agl.Span(
+                        span_id=f"{number:016x}",
+                        trace_id="1" * 32,
+                        name="agl.reward",
+                        start_time_ns=1,
+                        attributes={"agl.reward.value": value, "agl.reward.dimension.a": value},
+                        **ids,
+                    )
+                )
+            return assignment.rollout.task
+
+    sent, returned = await run_tasks(Sends(), [None, 2.0], store_url="http://store:1")
+    assert (sent.reward, sent.reward_dimensions) == (0.75, {"a": 0.75})
+    assert returned.reward == 2.0
