@@ -33,7 +33,7 @@ class ModelServer:
         watch = asyncio.create_task(self._watch(receive))
         try:
             while (number := await self.tick.get()) is not None:
-                await self._send(send, orjson.dumps({"choices": [], "number": number}))
+                await self._send(send, orjson.dumps({"choices": [{"index": 0}], "number": number}))
             await self._send(send, DONE)
             await send({"type": "http.response.body", "body": b""})
         finally:

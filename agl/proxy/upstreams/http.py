@@ -33,6 +33,7 @@ class HttpServer:
         key: is masked in what the server says of its failures.
         timeout_seconds: the longest wait for an answer's first or next piece.
         connect_seconds: the longest wait for a connection.
+        max_connections: requests beyond so many at once wait for one to end; None sets no limit of its own.
     """
 
     def __init__(
@@ -43,11 +44,16 @@ class HttpServer:
         key: str | None,
         timeout_seconds: float,
         connect_seconds: float,
+        max_connections: int | None = None,
     ) -> None:
         self.url = url
         self._key = key
         self._client = HttpClient(
-            url, headers=headers, answer_seconds=timeout_seconds, connect_seconds=connect_seconds
+            url,
+            headers=headers,
+            answer_seconds=timeout_seconds,
+            connect_seconds=connect_seconds,
+            max_connections=max_connections,
         )
 
     async def post(

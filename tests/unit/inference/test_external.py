@@ -44,19 +44,29 @@ async def test_a_call_is_forwarded_and_its_answer_returned(server):
     (request,) = server.requests
     assert str(request.url) == "http://model.test/v1/chat/completions"
     assert "authorization" not in request.headers
-    assert server.bodies[0] == {name: value for name, value in CHAT.items() if name != "return_token_ids"}
+    asked = {name: value for name, value in CHAT.items() if name != "return_token_ids"}
+    assert server.bodies[0] == asked | {"stream": False}
 
 
 async def test_token_ids_are_asked_for_where_the_server_knows_them(server):
     async with engine_of(ask_for_token_ids=True) as engine:
         await engine.complete_chat(CHAT)
-    assert server.bodies[0] == CHAT
+    assert server.bodies[0] == CHAT | {"stream": False}
+
+
+async def test_logprobs_that_the_server_refuses_are_not_asked_for_again(server):
+    refusal = httpx.Response(400, json={"error": {"message": "logprobs are not supported"}})
+    server.answers = [refusal, httpx.Response(200, json=ANSWER)]
+    async with engine_of() as engine:
+        for _ in range(2):
+            assert await engine.complete_chat(CHAT) == ANSWER
+    assert ["logprobs" in body for body in server.bodies] == [True, False, False]
 
 
 async def test_logprobs_can_be_left_out_for_models_that_refuse_them(server):
     async with engine_of(ask_for_logprobs=False) as engine:
         await engine.complete_chat(CHAT)
-    assert set(server.bodies[0]) == {"model", "messages"}
+    assert set(server.bodies[0]) == {"model", "messages", "stream"}
 
 
 async def test_the_key_comes_from_the_environment_and_shows_up_nowhere_else(server, monkeypatch, caplog):
@@ -118,7 +128,7 @@ async def test_an_answer_that_is_no_json_object_is_a_502(server, answer):
 async def test_a_server_out_of_reach_is_named(server, failure, status):
     server.answers = [failure]
     async with engine_of(timeout_seconds=0.01) as engine:
-        with pytest.raises(InferenceError, match=r"http://model\.test/v1/chat/completions") as caught:
+        with pytest.raises(InferenceError, match=r"http://model\.test/v1 ") as caught:
             await engine.complete_chat(CHAT)
     assert caught.value.status == status
 
@@ -163,8 +173,10 @@ def test_the_settings_file_repeats_the_defaults():
     )
 
 
-async def test_a_prompt_without_messages_is_refused():
+async def test_a_prompt_goes_to_text_completions(server):
+    text = {"object": "text_completion", "choices": [{"index": 0, "text": "1", "finish_reason": "stop"}]}
+    server.answers = [httpx.Response(200, json=text)]
     async with engine_of() as engine:
-        with pytest.raises(InferenceError, match="prompt") as caught:
-            await engine.complete_chat({"model": "gpt", "prompt": "SELECT"})
-    assert caught.value.status == 400
+        answer = await engine.complete_chat({"model": "gpt", "prompt": "SELECT"})
+    assert answer["choices"][0]["message"]["content"] == "1"
+    assert str(server.requests[0].url) == "http://model.test/v1/completions"
