@@ -91,6 +91,13 @@ def with_resume_value(args: list[str]) -> list[str]:
     return completed
 
 
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="OVERRIDES", help="+recipe=NAME, GROUP=CHOICE, KEY=VALUE; --cfg shows the keys."),
+]
+ConfigDir = Annotated[Path | None, typer.Option(help="A further folder of config groups and recipes.")]
+Cfg = Annotated[bool, typer.Option("--cfg", help="Print the composed settings and exit.")]
+
 app = typer.Typer(
     cls=Boundary,
     no_args_is_help=True,
@@ -119,6 +126,7 @@ def options(
     For example:
       agl train +recipe=ppo_sql    a small policy learns to write SQL, on a CPU
       agl train --help
+      agl run --help
       agl store --help
       agl proxy --help
     """
@@ -126,17 +134,10 @@ def options(
 
 @app.command(cls=OptionalResume)
 def train(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="OVERRIDES", help="+recipe=NAME, GROUP=CHOICE, KEY=VALUE; --cfg shows the keys."
-        ),
-    ] = None,
+    overrides: Overrides = None,
     *,
-    cfg: Annotated[bool, typer.Option("--cfg", help="Print the composed settings and exit.")] = False,
-    config_dir: Annotated[
-        Path | None, typer.Option("--config-dir", help="A further folder of config groups and recipes.")
-    ] = None,
+    cfg: Cfg = False,
+    config_dir: ConfigDir = None,
     run_dir: Annotated[
         Path | None, typer.Option("--run-dir", help="Folder of this run; default runs/TIME-NAME.")
     ] = None,
@@ -177,6 +178,64 @@ def train(
         resume=resume,
         store_url=store_url,
     )
+
+
+@app.command()
+@app.command("runner", hidden=True)
+def run(
+    overrides: Overrides = None,
+    *,
+    store_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Join the store that is served there, until stopped.")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help="The store's. Other users of this machine can read it here: prefer AGL_STORE_TOKEN."
+        ),
+    ] = None,
+    run_id: Annotated[str | None, typer.Option(help="Only rollouts of this run of the store.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="Run agents in so many child processes, not in this one.")
+    ] = None,
+    max_concurrency: Annotated[
+        int | None, typer.Option(help="The most attempts at once in each process.")
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="Which tasks: val (train where there are none), train or test.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="The most tasks; 0 takes all.")] = 10,
+    task: Annotated[
+        list[str] | None, typer.Option(metavar="JSON", help="Run this task, not the data's; may be repeated.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="The longest time of one attempt, in seconds.")] = 300.0,
+    config_dir: ConfigDir = None,
+    cfg: Cfg = False,
+) -> None:
+    """Run an agent: on some tasks here, to see what it does, or with --store-url as a runner that joins a store.
+
+    \b
+    For example:
+      agl run agent.target=my_agent.py:agent --task '{"question": "2+2?"}'
+      agl run +recipe=ppo_sql --limit 20
+      agl runner +recipe=ppo_sql --store-url http://127.0.0.1:4747 --processes 4
+    """
+    from agl.cli import run as command
+
+    options = command.Options(
+        store_url=store_url,
+        token=token,
+        run_id=run_id,
+        processes=processes,
+        max_concurrency=max_concurrency,
+        mode=mode,
+        limit=limit,
+        tasks=task or [],
+        timeout_seconds=timeout,
+        config_dir=config_dir,
+        cfg=cfg,
+    )
+    command.main(overrides or [], options)
 
 
 @app.command()

@@ -42,7 +42,7 @@ def main(
     Raises:
         ConfigError: a mistake in the settings; nothing was started.
     """
-    _tune_process()
+    tune_process()
     if part_from().role == "runner":
         raise ConfigError(f"{ROLE}=runner is for scripts: to execute the rollouts of a run, start `agl run`")
     if resume is None:
@@ -112,7 +112,7 @@ def _train(settings: Settings, *, resume: bool) -> list[str]:
         raise
 
 
-def _tune_process() -> None:
+def tune_process() -> None:
     """Make few cores go far: the event loop and torch's thread share this process.
 
     OpenMP's threads sleep where they wait; spinning they triple the CPU use of a busy machine (must be set before

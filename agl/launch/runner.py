@@ -68,7 +68,7 @@ class StandaloneRunner:
         self.hooks = [as_hook(hook) for hook in hooks]
 
     async def serve(
-        self, *, on_joined: Callable[[Joined], None], note: Callable[[str], None] = log.warning
+        self, *, on_joined: Callable[[Joined], None], note: Callable[[str], None] = log.info
     ) -> None:
         """Execute rollouts until SIGTERM, then finish what is in hand; cancelled, hand everything back at once.
 

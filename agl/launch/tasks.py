@@ -106,7 +106,7 @@ class TaskRun:
         config: RolloutConfig | None = None,
         settings: Mapping[str, Any] | None = None,
         on_progress: Callable[[int, int], None] = lambda _done, _total: None,
-        note: Callable[[str], None] = log.warning,
+        note: Callable[[str], None] = log.info,
     ) -> list[TaskResult]:
         """Run the agent once on each task; return the results in the order of the tasks.
 

@@ -28,7 +28,6 @@ class ProcessPool:
         order: packed; see ``Order``.
         drain_seconds: that a process asked to drain may take.
         max_crashes: deaths in a row of one process without an attempt ended; more end the pool.
-        note: takes a line that a person should read while it happens.
         rng: uniform numbers from 0 to 1, for jitter.
     """
 
@@ -38,13 +37,11 @@ class ProcessPool:
         *,
         drain_seconds: float,
         max_crashes: int,
-        note: Callable[[str], None],
         rng: Callable[[], float] = random.random,
     ) -> None:
         self._order = framed(order)
         self._drain_seconds = drain_seconds
         self._max_crashes = max_crashes
-        self._note = note
         self._rng = rng
         self._living: dict[int, WatchedProcess] = {}
 
@@ -79,8 +76,12 @@ class ProcessPool:
                     f" last time {how}: {_last_words(process)}"
                 )
             pause = pause_seconds(crashes, self._rng())
-            self._note(
-                f"runner process {slot} (pid {process.pid}) died {how}; another one starts in {pause:.1f} s"
+            log.warning(
+                "runner process %d (pid %d) died %s; another one starts in %.1f s",
+                slot,
+                process.pid,
+                how,
+                pause,
             )
             await within(stop, pause)
 

@@ -84,6 +84,7 @@ class ProcessRunners:
             raise ConfigError(
                 "runner processes reach the store over HTTP, and this one is not served: give --store-url"
             )
+        del note
         order = Order(
             store_url=store_url,
             store_token=store_token,
@@ -97,9 +98,7 @@ class ProcessRunners:
             drain_seconds=self.drain_seconds,
             follow_libraries=self.follow_libraries,
         )
-        pool = ProcessPool(
-            packed(order), drain_seconds=self.drain_seconds, max_crashes=self.max_crashes, note=note
-        )
+        pool = ProcessPool(packed(order), drain_seconds=self.drain_seconds, max_crashes=self.max_crashes)
         stop = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
