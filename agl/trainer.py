@@ -16,6 +16,7 @@ from typing import Any
 from agl.adapters.trace import TracerTraceToTriplet
 from agl.agents.base import Agent
 from agl.agents.function import as_agent
+from agl.agents.lit_agent import LitAgent
 from agl.algorithms.base import Algorithm, RunContext, RunResult
 from agl.algorithms.baseline import Baseline
 from agl.data import ChosenTasks, TaskData, chosen_tasks
@@ -58,7 +59,8 @@ class Trainer:
     does all; they meet at ``AGL_STORE_URL`` (with ``AGL_STORE_TOKEN``), in the run that ``run_dir`` names.
 
     Args:
-        agent: a function decorated with ``@agl.rollout``, or any agent of ``agl.agents``; None is given to ``fit``.
+        agent: a function decorated with ``@agl.rollout``, a ``LitAgent`` or any agent of ``agl.agents``; None is given
+            to ``fit``.
         data: where training and validation tasks come from; None are given to ``fit``.
         algorithm: what to sample and how to learn from it.
         policy: the model that is trained and served where ``inference`` and ``learner`` are not given.
@@ -81,7 +83,7 @@ class Trainer:
     def __init__(
         self,
         *,
-        agent: Agent | Callable[..., Any] | None = None,
+        agent: Agent | LitAgent[Any] | Callable[..., Any] | None = None,
         data: TaskData | None = None,
         algorithm: Algorithm,
         policy: Policy | None = None,
@@ -122,7 +124,7 @@ class Trainer:
 
     def fit(
         self,
-        agent: Agent | Callable[..., Any] | None = None,
+        agent: Agent | LitAgent[Any] | Callable[..., Any] | None = None,
         train: TaskData | Sequence[Json] | None = None,
         val: TaskData | Sequence[Json] | None = None,
         *,
@@ -147,7 +149,7 @@ class Trainer:
 
     async def fit_async(
         self,
-        agent: Agent | Callable[..., Any] | None = None,
+        agent: Agent | LitAgent[Any] | Callable[..., Any] | None = None,
         train: TaskData | Sequence[Json] | None = None,
         val: TaskData | Sequence[Json] | None = None,
         *,
@@ -164,7 +166,7 @@ class Trainer:
 
     def dev(
         self,
-        agent: Agent | Callable[..., Any] | None = None,
+        agent: Agent | LitAgent[Any] | Callable[..., Any] | None = None,
         tasks: TaskData | Sequence[Json] | None = None,
         *,
         num_tasks: int = 3,
@@ -183,7 +185,7 @@ class Trainer:
 
     async def dev_async(
         self,
-        agent: Agent | Callable[..., Any] | None = None,
+        agent: Agent | LitAgent[Any] | Callable[..., Any] | None = None,
         tasks: TaskData | Sequence[Json] | None = None,
         *,
         num_tasks: int = 3,
@@ -219,7 +221,7 @@ class Trainer:
         )
         return await rehearsal._fit(self._agent(agent), ChosenTasks(train=[], val=few))
 
-    def _agent(self, agent: Agent | Callable[..., Any] | None) -> Agent:
+    def _agent(self, agent: Agent | LitAgent[Any] | Callable[..., Any] | None) -> Agent:
         if agent is not None:
             return as_agent(agent)
         if self.agent is None:

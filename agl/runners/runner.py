@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 from agl.agents.base import Agent, opened
 from agl.agents.function import as_agent
+from agl.agents.lit_agent import LitAgent
 from agl.errors import (
     ConfigError,
     ConflictError,
@@ -93,7 +95,7 @@ class LitAgentRunner:
 
     Args:
         store: where rollouts come from and reports go.
-        agent: an ``Agent`` or a function.
+        agent: an ``Agent``, a ``LitAgent`` or a function.
         worker_id: names this runner in the store; by default host, process and a random part.
         max_concurrency: the most attempts at once.
         heartbeat_seconds: how often the store hears that this runner and its attempts live; oftener where a rollout's
@@ -109,7 +111,7 @@ class LitAgentRunner:
     def __init__(
         self,
         store: LightningStore,
-        agent: Agent | Callable[..., object],
+        agent: Agent | LitAgent[Any] | Callable[..., object],
         *,
         worker_id: str | None = None,
         max_concurrency: int = 32,
