@@ -16,7 +16,7 @@ from agl.evaluation.evaluate import Evaluation
 from agl.evaluation.statistics import mean_reward
 from agl.outcome import Outcome, outcome_of
 from agl.store.sqlite import InMemoryLightningStore
-from agl.types import Rollout, RolloutRequest
+from agl.types import PromptTemplate, Rollout, RolloutRequest
 from agl.types import attributes as key
 
 
@@ -141,3 +141,44 @@ def test_without_validation_tasks_the_report_says_so(tmp_path: Path) -> None:
     assert ended(tmp_path, "test", policy_dir=tmp_path / "policy", iterations=1)[0] == (
         "Held-out reward: not measured, the data has no validation tasks"
     )
+
+
+def searched(run_dir: Path, name: str, text: str = "Solve {task}") -> list[str]:
+    first = PromptTemplate(template="Answer {task}")
+    prompts = {"prompt": first if text == first.template else first.changed_to(text)}
+    return ended(
+        run_dir,
+        name,
+        prompts=prompts,
+        first_prompts={"prompt": first},
+        prompts_dir=run_dir / "prompts",
+        further="beam_rounds=6",
+    )
+
+
+def test_a_search_for_prompts_ends_with_the_diff_their_place_and_the_next_commands(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").touch()
+    lines = searched(tmp_path, "rooms")
+    at = lines.index("Prompt prompt: changed")
+    assert lines[at + 4 : at + 6] == ["  -Answer {task}", "  +Solve {task}"]
+    folder = tmp_path / "prompts"
+    assert f"Prompts      {folder} (best/: the chosen ones; candidates.jsonl: all, with scores)" in lines
+    assert lines[-4:] == [
+        "Next: search on",
+        f"  agl train --resume {tmp_path} algorithm.beam_rounds=6",
+        "Next: start another run from these prompts",
+        f"  agl train +recipe=rooms 'resources.prompt.template=${{file:{folder}/best/prompt.txt}}'",
+    ]
+
+
+def test_a_search_that_found_nothing_better_says_so(tmp_path: Path) -> None:
+    assert "Prompt prompt: no better one was found" in searched(tmp_path, "rooms", "Answer {task}")
+
+
+def test_what_a_model_wrote_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    assert "\x1b" not in "\n".join(searched(tmp_path, "rooms", "Solve \x1b[2J {task}"))
+
+
+def test_a_search_from_python_is_told_how_to_go_on_from_python(tmp_path: Path) -> None:
+    lines = searched(tmp_path, "train")
+    assert lines[-1] == "  Trainer(resources={'prompt': PromptTemplate(template=...)}, ...)"

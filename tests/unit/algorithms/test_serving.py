@@ -38,3 +38,16 @@ async def test_another_process_of_the_same_run_publishes_its_own_address() -> No
         ]
         urls = [(await store.get_resources_by_id(one)).resources["llm"].base_url for one in ids]
     assert urls == ["http://1", "http://2"]
+
+
+async def test_another_model_behind_the_proxy_is_published_and_reached_by_its_name() -> None:
+    async with InMemoryLightningStore() as store:
+        policy = ServedPolicy(
+            engine=CountingEngine(), store=store, proxy_url="http://p", run_id="run", new_id=lambda: "s"
+        )
+        resources_id = await policy.resources_id("judge", {"temperature": 0.0}, model="judge")
+        llm = (await store.get_resources_by_id(resources_id)).resources["llm"]
+        assert isinstance(llm, ProxyLLM)
+        assert (llm.model, llm.sampling) == ("judge", {"temperature": 0.0})
+        assert policy.llm_of_attempt("r", "a", model="judge", sampling={}).model == "judge"
+        assert policy.llm_of_attempt("r", "a", sampling={}).model == "policy"

@@ -301,3 +301,19 @@ def test_what_the_command_line_says_of_an_option_that_does_not_have_it_stays_and
     assert settings.values["algorithm"]["iterations"] == 3
     with pytest.raises(ConfigError, match=r"algorithm\.iterations is not a setting"):
         check(settings)
+
+
+def test_a_setting_can_be_the_text_of_a_file_and_is_saved_as_that_text(world: Path, tmp_path: Path) -> None:
+    prompt = tmp_path / "my prompt.txt"
+    prompt.write_text("Answer {task}\n\nwith ${care}\n", encoding="utf-8")
+    escaped = str(prompt).replace(" ", r"\ ")
+    settings = compose("train", [f"name=${{file:{escaped}}}"], folders=[world])
+    assert settings.values["name"] == "Answer {task}\n\nwith ${care}"
+    save_settings(settings, tmp_path / "settings.yaml")
+    prompt.unlink()
+    assert load_settings(tmp_path / "settings.yaml").values["name"] == "Answer {task}\n\nwith ${care}"
+
+
+def test_a_file_that_is_not_there_is_named(world: Path) -> None:
+    with pytest.raises(ConfigError, match=r"name: .*the file /no/such\.txt cannot be read"):
+        compose("train", ["name=${file:/no/such.txt}"], folders=[world])
