@@ -11,6 +11,7 @@ from answer_chunks import chunks_from_answer
 
 from agl.errors import NotFoundError
 from agl.proxy.app import ProxyApp
+from agl.proxy.prices import Prices
 from agl.types import Attempt, NamedResources, Page, ProxyLLM, Rollout, Span
 
 CHAT = "/rollout/r1/attempt/a1/v1/chat/completions"
@@ -238,13 +239,20 @@ def resources_of() -> Any:
     return resources
 
 
+@pytest.fixture(scope="session")
+def prices() -> Prices:
+    """Shared: reading the map of all models takes longer than a call."""
+    return Prices()
+
+
 @pytest.fixture
-def app(store: FakeStore, upstream: FakeUpstream) -> ProxyApp:
+def app(store: FakeStore, upstream: FakeUpstream, prices: Prices) -> ProxyApp:
     settings = {
         "secret": "s3cret",
         "needs_key": False,
         "max_body_bytes": 1000,
         "upstream_timeout_seconds": 5.0,
+        "prices": prices,
     }
     return ProxyApp(store, upstream, **settings)  # type: ignore[arg-type]
 

@@ -13,7 +13,7 @@ from agl.types import RolloutRequest
 from agl.types import attributes as key
 
 CHAT = {"model": "policy", "messages": [{"role": "user", "content": "hi"}]}
-PRICES = {"policy": {"input": 100.0, "output": 1000.0}}  # USD per million tokens
+PRICES = Prices({"policy": {"input": 100.0, "output": 1000.0}})  # USD per million tokens
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ class Proxy:
         self.store = store
         self.answer_of = answer_of
         self.seconds = started
-        given = {"budgets": Budgets(), "prices": Prices(PRICES), "cache": None, **settings}
+        given = {"budgets": Budgets(), "prices": PRICES, "cache": None, **settings}
         self.admission = Admission(store, now_ns=lambda: self.seconds * 10**9, **given)
         self.asked = 0
 

@@ -7,12 +7,19 @@ import pytest
 
 from agl.errors import InferenceError, NotFoundError, StoreUnavailableError
 from agl.proxy.app import ProxyApp
+from agl.proxy.prices import Prices
 from agl.types import ProxyLLM
 from agl.types import attributes as key
 from agl.types.packing import floats_from_packed, ids_from_packed
 
 CHAT = "/rollout/r1/attempt/a1/v1/chat/completions"
-SETTINGS = {"secret": "s3cret", "needs_key": False, "max_body_bytes": 1000, "upstream_timeout_seconds": 5.0}
+SETTINGS = {
+    "secret": "s3cret",
+    "needs_key": False,
+    "max_body_bytes": 1000,
+    "upstream_timeout_seconds": 5.0,
+    "prices": Prices(),  # shared: reading the map of all models takes longer than a call
+}
 HELLO = {"model": "policy", "messages": [{"role": "user", "content": "hello"}]}
 
 

@@ -18,7 +18,13 @@ from agl.types.packing import floats_from_packed, ids_from_packed
 
 PREFIX = "/rollout/r1/attempt/a1"
 STREAM = {"model": "policy", "messages": [{"role": "user", "content": "hello"}], "stream": True}
-SETTINGS = {"secret": "s3cret", "needs_key": False, "max_body_bytes": 1000, "upstream_timeout_seconds": 5.0}
+SETTINGS = {
+    "secret": "s3cret",
+    "needs_key": False,
+    "max_body_bytes": 1000,
+    "upstream_timeout_seconds": 5.0,
+    "prices": Prices(),  # shared: reading the map of all models takes longer than a call
+}
 CLOCKS = {key.LATENCY_SECONDS, key.TIME_TO_FIRST_CHUNK}
 """Attributes that no two calls share."""
 
@@ -448,7 +454,7 @@ async def test_embeddings_count_against_budgets_and_cost(store, passing, client_
         "budgets": Budgets(max_calls_per_rollout=1),
         "prices": Prices({"e5": {"input": 1.0, "output": 0.0}}),
     }
-    app = ProxyApp(store, passing, **SETTINGS, **settings)
+    app = ProxyApp(store, passing, **{**SETTINGS, **settings})
     await client_of(app).chat(asked, path=path)
     refused = await client_of(app).chat(asked, path=path)
     assert (refused.status, refused.json["error"]["code"]) == (429, "budget_exceeded")
