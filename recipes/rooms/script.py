@@ -1,8 +1,8 @@
 """The scripted model: an assistant that does what its prompt says and little else, and an optimizer that reads it.
 
-As the assistant it looks up the rooms and picks one. Six habits make the pick right; each is a habit on some requests
-only, and a rule on nearly all once the prompt asks for it. As the optimizer it looks for broken rules in the transcripts
-it is shown, names one or two, and writes instructions against them: mostly good ones, sometimes useless or harmful.
+As the assistant it looks up the rooms and picks one. Six habits make the pick right; each is kept on some requests, and
+on nearly all once the prompt asks for it. As the optimizer it looks for broken rules in the transcripts it is
+shown, names one or two, and writes instructions against them: mostly good ones, sometimes useless or harmful.
 The rules and rates stand in tables below, and in the README.
 """
 
@@ -65,7 +65,7 @@ HABITS = {
         r"\bnone\b",
         0.4,
         "It books a room that does not fit where no room fits.",
-        "If no room fits, answer ROOM: none.",
+        "If no room fits, the answer is none.",
     ),
     "format": Habit(
         r"ROOM:|last line",
@@ -221,10 +221,10 @@ def broken_rule(request: Request, conversation: str) -> str | None:
     booked = rooms.get(answers[-1])
     if answers[-1] == right:
         return None
-    if right == NONE:
-        return "none"
     if booked is None:
         return None
+    if right == NONE and booked == next(iter(rooms.values())):  # what it takes where it must take one
+        return "none"
     if not booked.is_free(request.start, request.start + request.minutes):
         return "period"
     if not booked.room.equipment.issuperset(request.needs):
