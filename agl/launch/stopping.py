@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, ExitStack
 from types import FrameType
 from typing import Any, TypeVar
@@ -84,7 +85,7 @@ def run_interruptibly(
     limit_seconds: float = LIMIT_SECONDS,
     give_up: Callable[[int], object] = os._exit,
 ) -> T:
-    """Run a coroutine to its end in an event loop of its own; SIGINT or SIGTERM cancels it, and its threads must end.
+    """Run a coroutine to its end in an event loop of its own; SIGINT or SIGTERM cancels it.
 
     Signals reach the main thread only: in another one there is nothing to catch. A signal that the process was started
     to ignore stays ignored. A second one has the system's own effect: the process is gone at once.
@@ -117,6 +118,7 @@ def run_interruptibly(
         async def cancellable() -> T:
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
             assert task is not None
+            loop.set_default_executor(_Threads(came))
             cancels.append(lambda: loop.call_soon_threadsafe(task.cancel))
             if came:
                 task.cancel()
@@ -132,6 +134,23 @@ def run_interruptibly(
             if came:
                 raise KeyboardInterrupt from error
             raise
+
+
+class _Threads(ThreadPoolExecutor):
+    """The loop's threads. Work in them cannot be stopped: after a signal it is left behind, not waited for.
+
+    Args:
+        came: the signals so far.
+    """
+
+    def __init__(self, came: Sequence[int]) -> None:
+        super().__init__(thread_name_prefix="asyncio")
+        self._came = came
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - its base's
+        """Take no more work; wait for what is under way unless a signal came."""
+        interrupted = bool(self._came)
+        super().shutdown(wait and not interrupted, cancel_futures=cancel_futures or interrupted)
 
 
 def _heeded() -> list[signal.Signals]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -165,22 +165,63 @@ def test_an_error_without_a_signal_stays_as_it_is() -> None:
         run_interruptibly(work)
 
 
-def test_a_thread_that_outlives_its_time_is_given_up_with_code_130() -> None:
-    codes: list[int] = []
-    over = threading.Event()
+def test_a_thread_under_way_is_left_behind() -> None:
+    over, ended = threading.Event(), threading.Event()
 
-    def give_up(code: int) -> None:
-        codes.append(code)
-        over.set()
+    def slow() -> None:
+        over.wait()
+        ended.set()
 
     async def work() -> None:
-        thread = asyncio.create_task(asyncio.to_thread(over.wait))
+        thread = asyncio.create_task(asyncio.to_thread(slow))
         await asyncio.sleep(0)
         signal.raise_signal(signal.SIGINT)
         await thread
 
     with pytest.raises(KeyboardInterrupt):
-        run_interruptibly(work, limit_seconds=0.01, give_up=give_up)
+        run_interruptibly(work)
+    assert not ended.is_set()
+    over.set()
+    ended.wait()
+
+
+def test_threads_are_waited_for_where_no_signal_came() -> None:
+    ended: list[int] = []
+    begun = threading.Event()
+
+    def slow() -> None:
+        begun.wait()
+        ended.append(1)
+
+    async def work() -> None:
+        asyncio.get_running_loop().run_in_executor(None, slow)
+        asyncio.get_running_loop().call_soon(begun.set)
+
+    run_interruptibly(work)
+    assert ended == [1]
+
+
+def test_work_that_does_not_heed_its_cancellation_is_given_up_with_code_130() -> None:
+    codes: list[int] = []
+
+    async def work() -> None:
+        over = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def give_up(code: int) -> None:
+            codes.append(code)
+            loop.call_soon_threadsafe(over.set)
+
+        gives_up.append(give_up)
+        try:
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(60)
+        finally:
+            await over.wait()
+
+    gives_up: list[Callable[[int], None]] = []
+    with pytest.raises(KeyboardInterrupt):
+        run_interruptibly(work, limit_seconds=0.01, give_up=lambda code: gives_up[0](code))
     assert codes == [130]
 
 
