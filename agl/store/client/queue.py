@@ -274,7 +274,7 @@ class ClientQueue(RolloutQueue):
                         missing = await self._look(lane, missing, found)
                     if len(found) >= enough or not await wait.goes_on():
                         break
-                if missing and look_again:
+                if len(found) < enough and look_again:
                     await self._look(lane, missing, found)
             except PollCutError:
                 with suppress(StoreError):

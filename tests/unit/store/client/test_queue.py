@@ -201,6 +201,35 @@ async def test_more_than_one_request_holds_is_looked_at_whole_first(
     assert [len(one.json["rollout_ids"]) for one in server.asked_for(WAIT)] == [wire.MAX_BATCH, 2, 1]
 
 
+async def test_a_wait_for_some_says_how_many_are_still_wanted(
+    client: HttpStore, server: ScriptedStore
+) -> None:
+    server.on(WAIT, [done("b"), done("d")])
+    found = await client.wait_for_rollouts(["a", "b", "c", "d"], at_least=2)
+    assert [one.rollout_id for one in found] == ["b", "d"]
+    asked = [(one.json["rollout_ids"], one.json["at_least"]) for one in server.asked_for(WAIT)]
+    assert asked == [(["a", "b", "c", "d"], 2), (["a", "c", "d"], 1)]
+
+
+async def test_a_wait_for_some_of_more_than_one_request_holds_looks_at_the_others_too(
+    client: HttpStore, server: ScriptedStore
+) -> None:
+    ids = [f"r{number}" for number in range(wire.MAX_BATCH + 2)]
+    server.on(WAIT, [done(), done(), done("r7"), done(), done(ids[-1])])
+    found = await client.wait_for_rollouts(ids, at_least=2)
+    assert [one.rollout_id for one in found] == ["r7", ids[-1]]
+    asked = [
+        (len(one.json["rollout_ids"]), one.json.get("timeout_seconds")) for one in server.asked_for(WAIT)
+    ]
+    assert asked == [
+        (wire.MAX_BATCH, None),
+        (2, None),
+        (wire.MAX_BATCH, 1.0),
+        (wire.MAX_BATCH, None),
+        (1, None),
+    ]
+
+
 async def test_an_unknown_rollout_ends_the_wait(client: HttpStore, server: ScriptedStore) -> None:
     server.on(WAIT, [refused(404, "not_found", "no rollout has the id 'x'")])
     with pytest.raises(NotFoundError, match="'x'"):
