@@ -21,6 +21,8 @@ KILL_SECONDS = 2.0
 """How long killing may take; a process that even then is there hangs in the kernel."""
 _PROC = Path("/proc")
 _PAUSE_SECONDS = 0.005
+_MAX_LISTINGS = 20
+"""On a machine where processes start all the time, one look must have an end."""
 
 
 class _Process(NamedTuple):
@@ -66,27 +68,39 @@ def kill_tree(mark: str, root: int | None = None) -> set[int]:
     if root is not None:
         _signal_group(signal.SIGKILL, root)
     deadline = time.monotonic() + KILL_SECONDS
-    while left := members(mark, root):
+    looks_left = 1
+    while looks_left:
+        left = members(mark, root)
         for pid in left:  # none may start another while others are killed
             _signal(signal.SIGSTOP, pid)
         for pid in left:
             _signal(signal.SIGKILL, pid)
-        if time.monotonic() > deadline:
+        looks_left = 2 if left else looks_left - 1  # what has just moved on is seen the second time
+        if left and time.monotonic() > deadline:
             return left
-        time.sleep(_PAUSE_SECONDS)
+        if looks_left:
+            time.sleep(_PAUSE_SECONDS)
     return set()
 
 
 def _alive() -> Iterator[_Process]:
-    """Yield the processes of the machine that have not ended, as far as they can be seen."""
+    """Yield the processes of the machine that have not ended, as far as they can be seen.
+
+    Those that start meanwhile are looked at, too: a program that moves from process to process must not slip through.
+    """
     if not _PROC.is_dir():
         return
-    for entry in os.listdir(_PROC):  # noqa: PTH208 - names alone; a Path each costs more than the rest
-        if not entry.isdigit():
-            continue
-        fields = _read(f"/proc/{entry}/stat").rpartition(b")")[2].split()
-        if len(fields) > 3 and fields[0] not in (b"Z", b"X"):
-            yield _Process(int(entry), int(fields[1]), int(fields[3]))
+    seen: set[str] = set()
+    for _ in range(_MAX_LISTINGS):
+        listed = {entry for entry in os.listdir(_PROC) if entry.isdigit()}  # noqa: PTH208 - names alone: cheaper
+        new = listed - seen
+        if not new:
+            return
+        for entry in sorted(new, key=int, reverse=True):
+            fields = _read(f"/proc/{entry}/stat").rpartition(b")")[2].split()
+            if len(fields) > 3 and fields[0] not in (b"Z", b"X"):
+                yield _Process(int(entry), int(fields[1]), int(fields[3]))
+        seen |= new
 
 
 def _environment(pid: int) -> list[bytes]:

@@ -218,6 +218,17 @@ while true; do grow; sleep 0.02; done
     assert processes_with(name) == []
 
 
+async def test_a_program_that_moves_from_process_to_process_is_caught(tmp_path):
+    name = f"left-{secrets.token_hex(6)}"
+    (tmp_path / name).write_text('sleep 0.01\n[ $(date +%s) -lt $1 ] && setsid bash "$0" $1 &\n')
+    script = f"for n in 1 2 3; do setsid bash {name} $(($(date +%s) + 30)) & done; sleep 1000"
+    runs = await run_tasks(CommandAgent(["bash", "-c", script], cwd=str(tmp_path)), [1], timeout_seconds=1)
+    assert runs.rollouts[0].error.cause == "timeout"
+    for _ in range(20):
+        assert processes_with(name) == []
+        await asyncio.sleep(0.01)  # longer than one of its processes lives
+
+
 async def test_what_a_program_leaves_behind_when_it_ends_well_is_ended_too():
     name = f"left-{secrets.token_hex(6)}"
     script = f"(setsid bash -c 'exec -a {name} sleep 1000' &); exec -a {name} sleep 1000 & echo '{{\"reward\": 1}}'"
