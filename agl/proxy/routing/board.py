@@ -112,6 +112,7 @@ class Board:
         retired = [target for name, target in self._targets.items() if targets.get(name) is not target]
         self.table, self._targets = table, targets
         for target in retired:
+            target.successor = targets.get(target.name)
             self._start(target.retire())
 
     async def _watch(self) -> None:

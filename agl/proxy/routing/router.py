@@ -32,6 +32,7 @@ Json = dict[str, Any]
 
 _NOBODY = CallContext()
 _COUNT = "count"
+_VERSION, _VERSION_END = "policy_version", "policy_version_end"
 
 
 class Router:
@@ -157,7 +158,8 @@ class Router:
         if not route:
             message = f"no endpoint of the proxy serves embeddings of {body.get('model')!r}"
             raise CallRefusedError(message, status=404, code="no_embeddings", retry=False)
-        return await self._answered(route, call, lambda server: server.embed(body))
+        answer = await self._answered(route, call, lambda server: server.embed(body))
+        return {name: value for name, value in answer.items() if name not in (_VERSION, _VERSION_END)}
 
     async def count_tokens(
         self, request: Mapping[str, Any], *, context: CallContext | None = None
@@ -257,7 +259,8 @@ class Router:
                     await self._after(error, replica, tries)
                 else:
                     self._note(replica, None)
-                    return _stamped(answer, target)
+                    stamped = _stamped(answer, target)
+                    return stamped if target.successor is None else stamped | _changed(answer, target, replica)
 
     async def _streamed(
         self, route: Sequence[Target], request: Mapping[str, Any], call: CallContext
@@ -271,7 +274,12 @@ class Router:
                 try:
                     async with replica.call() as server, aclosing(server.stream(request, call)) as chunks:
                         async for chunk in chunks:
-                            yield chunk if begun else _stamped(chunk, target)
+                            if not begun:
+                                yield _stamped(chunk, target)
+                            elif target.successor is None:
+                                yield chunk
+                            else:
+                                yield chunk | _changed(chunk, target, replica, name=_VERSION)
                             begun = True
                 except InferenceError as error:
                     if begun:
@@ -308,9 +316,15 @@ def _kept_open(route: Sequence[Target]) -> Generator[None]:
             target.leave()
 
 
+def _changed(told: Json, target: Target, replica: Replica, *, name: str = _VERSION_END) -> Json:
+    """The version of the weights now, under this name, if it is another than at dispatch and the server says none."""
+    now = target.version_now(replica) if _VERSION not in told else None
+    return {} if now is None or now == target.endpoint.policy_version else {name: now}
+
+
 def _stamped(told: Json, target: Target) -> Json:
     """An answer, or a stream's first chunk, with who gave it and the version of its weights."""
     stamped = {**told, UPSTREAM: target.name}
     if target.endpoint.policy_version is not None:
-        stamped.setdefault("policy_version", target.endpoint.policy_version)
+        stamped.setdefault(_VERSION, target.endpoint.policy_version)
     return stamped

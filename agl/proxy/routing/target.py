@@ -68,6 +68,8 @@ class Target:
         self.name = name
         self.endpoint = endpoint
         self.replicas = replicas
+        self.successor: Target | None = None
+        """What replaced it while it was in force, None as long as nothing has."""
         self._names = [replica.name for replica in replicas]
         self._seats = Seats()
         self._users = 0
@@ -77,6 +79,13 @@ class Target:
     def takes(self, context: CallContext) -> bool:
         """Whether the servers speak what the call needs."""
         return self.replicas[0].server.takes(context)
+
+    def version_now(self, replica: Replica) -> int | None:
+        """Return the version of the weights that a replica holds now, as the newest endpoint that has it says."""
+        version, target = self.endpoint.policy_version, self.successor
+        while target is not None and any(other.name == replica.name for other in target.replicas):
+            version, target = target.endpoint.policy_version, target.successor
+        return version
 
     def is_well(self, now: float) -> bool:
         """Whether any server can be expected to answer."""

@@ -89,6 +89,18 @@ async def test_a_call_under_way_keeps_the_replaced_servers_open(board, store, op
     assert opened[0].closed == 1
 
 
+async def test_a_replaced_endpoint_knows_what_came_after_it(board, store):
+    (target,) = board.route("judge", agent=None, mode=None)
+    assert target.successor is None
+    await store.add_resources({"own": JUDGE.changed(policy_version=2)})
+    await board.follow()
+    (newer,) = board.route("judge", agent=None, mode=None)
+    assert target.successor is newer
+    await store.add_resources({"own": JUDGE.changed(withdrawn=True)})
+    await board.follow()
+    assert newer.successor is None
+
+
 async def test_a_version_that_cannot_be_opened_changes_nothing_and_is_reported_once(board, store, caplog):
     broken = JUDGE.changed(model="x", api_key_env="NOT_SET")
     await store.add_resources({"good": JUDGE.changed(model="y"), "own": broken})

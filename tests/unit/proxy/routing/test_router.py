@@ -118,6 +118,28 @@ async def test_an_answer_says_who_gave_it_and_with_which_weights(router):
     assert chunks[0]["policy_version"] == 7
 
 
+async def test_weights_that_change_behind_an_endpoint_during_a_call_are_stamped_at_both_ends(
+    new_server, new_target, clock
+):
+    server = new_server("http://a/v1")
+    old, new = (new_target("own", server, policy_version=version) for version in (7, 8))
+    endpoints = {"own": old.endpoint}
+    async with Router(None, endpoints=endpoints, clock=clock, opener=lambda name, endpoint: old) as router:
+        server.gate.clear()
+        call = asyncio.create_task(router.complete_chat(CHAT, context=ROLLOUT))
+        await server.was_asked.wait()
+        old.successor = new
+        server.gate.set()
+        answer = await call
+        old.successor = None
+        stream = router.stream_chat(CHAT, context=ROLLOUT)
+        chunks = [await anext(stream)]
+        old.successor = new
+        chunks += [chunk async for chunk in stream]
+    assert (answer["policy_version"], answer["policy_version_end"]) == (7, 8)
+    assert [chunk.get("policy_version") for chunk in chunks] == [7, 8, 8]
+
+
 async def test_a_failed_replica_is_replaced_at_once_and_then_the_spare(router, servers, clock, failure):
     for server in servers.values():
         server.failures = [failure()]
@@ -221,7 +243,7 @@ async def test_a_call_that_no_server_of_the_route_speaks_is_refused_with_the_cau
 async def test_embeddings_go_to_the_endpoint_of_their_model(router, servers, failure):
     servers["http://a/v1"].failures = [failure()]
     answer = await router.embed({"model": "m", "input": "x"}, context=ROLLOUT)
-    assert answer[UPSTREAM] == "first"
+    assert answer == {"data": [], "by": "http://b/v1", UPSTREAM: "first"}
     with pytest.raises(CallRefusedError, match="no endpoint") as caught:
         await router.embed({"model": "policy", "input": "x"})
     assert caught.value.status == 404

@@ -70,3 +70,14 @@ async def test_a_retired_target_closes_with_its_last_call(new_server, new_target
 def test_it_takes_what_its_servers_take(new_server, new_target):
     assert new_target("t", new_server("a")).takes(CallContext())
     assert not new_target("t", new_server("a", able=False)).takes(CallContext())
+
+
+def test_a_replicas_version_is_the_newest_endpoints_that_has_it(new_server, new_target):
+    one, moved, other = new_server("http://a/v1"), new_server("http://a/v1"), new_server("http://b/v1")
+    first = new_target("t", one, policy_version=1)
+    (replica,) = first.replicas
+    assert first.version_now(replica) == 1
+    first.successor = new_target("t", moved, other, policy_version=2)
+    assert first.version_now(replica) == 2
+    first.successor.successor = new_target("t", other, policy_version=3)
+    assert first.version_now(replica) == 2
