@@ -94,8 +94,8 @@ def client_request(native: dict[str, Any], *, items: list[object] | None = None)
 def unknown_response(response_id: object) -> CallRefusedError:
     """Return OpenAI's refusal of a ``previous_response_id``."""
     message = (
-        f"Previous response with id '{response_id}' not found. The proxy keeps the latest responses of an attempt that "
-        "were not asked for with store: false; send the conversation as input"
+        f"Previous response with id '{response_id}' not found. An attempt can go on from its own responses that were "
+        "not asked for with store: false; send the conversation as input"
     )
     return CallRefusedError(
         message, status=400, code="previous_response_not_found", param="previous_response_id"
