@@ -22,6 +22,7 @@ from agl.algorithms.prompts.ongoing import Search, side_by_side
 from agl.algorithms.prompts.search import PromptSearch
 from agl.algorithms.prompts.selection import most_in_halving
 from agl.errors import ConfigError
+from agl.metrics.base import Progress
 from agl.types import Rollout
 
 
@@ -103,6 +104,7 @@ class APO(PromptSearch):
                 return
             batch = self._feedback_batch(search, number)
             await search.score(beam, batch, phase=f"round {number}: feedback")
+            search.context.metrics.progress(Progress(phase=f"round {number}: critique and rewriting"))
             grown = await side_by_side([self._children(search, parent, number, batch) for parent in beam])
             children = [child for some in grown for child in some]
             beam = await search.select([*beam, *children], self.beam_width)

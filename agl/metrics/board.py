@@ -142,6 +142,8 @@ def iteration_line(progress: Progress, step: int, values: Mapping[str, float], t
         ("train/reward", "reward {:.3f}"),
         ("val/reward", "val {:.3f}"),
         ("val/reward_greedy", "greedy {:.3f}"),
+        ("search/best_reward", "best {:.3f}"),
+        ("search/candidates", "{:.0f} prompts"),
         ("rollouts/succeeded", "{:.0f} ok"),
         ("update/kl", "kl {:.4f}"),
         ("update/entropy", "entropy {:.2f}"),
