@@ -196,7 +196,8 @@ def run(
     ] = None,
     run_id: Annotated[str | None, typer.Option(help="Only rollouts of this run of the store.")] = None,
     processes: Annotated[
-        int | None, typer.Option(help="Run agents in so many child processes, not in this one.")
+        int | None,
+        typer.Option(help="Child processes that run agents; default 1 with --store-url, else none."),
     ] = None,
     max_concurrency: Annotated[
         int | None, typer.Option(help="The most attempts at once in each process.")

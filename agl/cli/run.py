@@ -147,7 +147,10 @@ def _composed(overrides: Sequence[str], options: Options) -> Settings:
         first.append("runner=processes")
         last.append(f"runner.processes={options.processes}")
     elif not any(override.startswith("runner=") for override in overrides):
-        first.append("runner=inline")
+        # one child by default: when it dies with its agent another one takes its place
+        first += (
+            ["runner=inline"] if options.store_url is None else ["runner=processes", "runner.processes=1"]
+        )
     if options.max_concurrency is not None:
         last.append(f"runner.max_concurrency={options.max_concurrency}")
     return compose("train", [*first, *overrides, *last], config_dir=options.config_dir)

@@ -57,6 +57,13 @@ def test_joining_takes_the_agent_and_the_store_alone(in_folder: Path, monkeypatc
     assert not {"inference", "proxy", "policy", "data"} & set(values)
 
 
+def test_a_runner_that_joins_is_one_child_process_unless_told_otherwise(in_folder: Path) -> None:
+    runner = run_settings([], Options(store_url=STORE)).values["runner"]
+    assert (runner["_target_"], runner["processes"]) == ("agl.runners.processes.ProcessRunners", 1)
+    here = run_settings(["runner=inline"], Options(store_url=STORE)).values["runner"]
+    assert here["_target_"] == "agl.runners.inline.InlineRunners"
+
+
 def test_a_token_on_the_command_line_is_taken_and_not_shown(file: Path, agl: Agl) -> None:
     options = Options(store_url=STORE, token="a-secret-of-some-length")
     assert run_settings([], options).values["store"]["token"] == "a-secret-of-some-length"
