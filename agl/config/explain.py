@@ -170,6 +170,8 @@ def _did_you_mean(key: str, tree: Mapping[str, Json], prefix: str = "") -> str:
         node = keys[part]
     if not isinstance(node, Mapping):
         return f": {'.'.join(parents)} is a single value"
+    if not node:
+        return f" yet; to add it write +{key}=..."
     below = [str(k) for k in cast("Mapping[str, Any]", node) if not str(k).startswith("_")]
     close = difflib.get_close_matches(name, below, 1)
     if close:

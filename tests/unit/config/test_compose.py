@@ -72,6 +72,16 @@ def test_a_key_below_a_value_says_so(world: Path) -> None:
     assert message(world, "seed.x=1") == "seed.x is not a setting: seed is a single value"
 
 
+def test_a_setting_where_there_is_none_yet_says_how_to_add_one() -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"^agent\.settings\.hint is not a setting yet; to add it write \+agent\.settings\.hint=",
+    ):
+        compose("train", ["agent.target=a.py:b", "agent.settings.hint=x"], folders=search_folders()[:1])
+    added = compose("train", ["agent.target=a.py:b", "+agent.settings.hint=x"], folders=search_folders()[:1])
+    assert added.values["agent"]["settings"] == {"hint": "x"}
+
+
 def test_a_misspelt_option_names_the_nearest(world: Path) -> None:
     assert message(world, "algorithm=grpoo") == "there is no algorithm called grpoo; did you mean grpo?"
 
