@@ -35,9 +35,7 @@ def started(mark: str, script: str) -> subprocess.Popen[str]:
 def test_children_those_of_other_sessions_and_those_without_the_mark_are_members(mark: str) -> None:
     with started(
         mark,
-        "sleep 1000 >&- & (setsid sleep 1000 >&- &)\n"
-        "env -i sleep 1000 >&- &\n"
-        "env -i setsid sleep 1000 >&- &",
+        "sleep 1000 >&- & (setsid sleep 1000 >&- &)\nenv -i sleep 1000 >&- &\nenv -i setsid sleep 1000 >&- &",
     ) as process:
         found = members(mark, process.pid)
         assert len(found) == 5
