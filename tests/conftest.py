@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,11 @@ UNIT = Path(__file__).parent / "unit"
 settings.register_profile("quick", max_examples=25, deadline=None, print_blob=True)
 settings.register_profile("nightly", max_examples=1000, deadline=None, print_blob=True, derandomize=False)
 settings.load_profile("quick")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: from here on garbage is looked for in what the tests make."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
