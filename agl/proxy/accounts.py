@@ -11,7 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from agl.store.base import SpanLog
 from agl.types import Span, SpanQuery
@@ -46,9 +46,8 @@ _PAGE = 100  # spans; with prompts of 16K tokens a page is some megabytes
 CallEnd = Literal["ok", "failed", "refused"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountedCall:
-    """What a recorded call adds to accounts.
+class CountedCall(NamedTuple):
+    """What a recorded call adds to accounts. A tuple, for a frozen dataclass takes three times as long.
 
     Args:
         agent: its name, None where the URL had none.

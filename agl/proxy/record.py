@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import orjson
 
@@ -30,8 +29,7 @@ _OK = SpanStatus(code="ok")
 _LOGPROB = itemgetter("logprob")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """A call as it was put to the upstream.
 
     Args:
@@ -55,8 +53,7 @@ class Call:
     stream: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Ended(NamedTuple):
     """When a call ended.
 
     Args:

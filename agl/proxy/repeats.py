@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from agl.proxy.refusal import CallRefusedError
 from agl.proxy.routes import Address
@@ -35,8 +35,7 @@ class Outcome:
     """The call's span while it is not in the store; the call must not be answered before it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallIdentity:
+class CallIdentity(NamedTuple):
     """What tells a repeat from a new call."""
 
     address: Address

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import unquote
 
 from agl.proxy.dialects.anthropic_messages import AnthropicMessages
@@ -65,9 +65,8 @@ _MAX_KNOWN_BYTES = 500
 _BY_PATH = {route.path: route for route in ROUTES}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """What a request's path says: the attempt, the agent and the endpoint."""
+class Address(NamedTuple):
+    """What a request's path says: the attempt, the agent and the endpoint. A tuple, for it is a key of each call."""
 
     rollout_id: str
     attempt_id: str

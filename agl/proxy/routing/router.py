@@ -6,8 +6,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -249,25 +249,26 @@ class Router:
     ) -> Json:
         """The answer of the first server that gives one."""
         tries = self._tries(route, call)
-        with _kept_open(route):
+        with _KeptOpen(route):
             while True:
                 target, replica = tries.next()
                 try:
-                    async with replica.call() as server:
-                        answer = await ask(server)
+                    answer = await replica.answer(ask)
                 except InferenceError as error:
                     await self._after(error, replica, tries)
                 else:
                     self._note(replica, None)
                     stamped = _stamped(answer, target)
-                    return stamped if target.successor is None else stamped | _changed(answer, target, replica)
+                    return (
+                        stamped if target.successor is None else stamped | _changed(answer, target, replica)
+                    )
 
     async def _streamed(
         self, route: Sequence[Target], request: Mapping[str, Any], call: CallContext
     ) -> AsyncGenerator[Json]:
         """The chunks of the first server that gives one."""
         tries = self._tries(route, call)
-        with _kept_open(route):
+        with _KeptOpen(route):
             while True:
                 target, replica = tries.next()
                 begun = False
@@ -304,15 +305,20 @@ class Router:
             log.warning("model server %s gets no calls until it answers again: %s", replica.name, error)
 
 
-@contextmanager
-def _kept_open(route: Sequence[Target]) -> Generator[None]:
-    """Keep the targets' connections while a call goes along them, also when new endpoints replace them."""
-    for target in route:
-        target.enter()
-    try:
-        yield
-    finally:
-        for target in route:
+class _KeptOpen:
+    """Keeps the targets' connections while a call goes along them, also when new endpoints replace them."""
+
+    __slots__ = ("_route",)
+
+    def __init__(self, route: Sequence[Target]) -> None:
+        self._route = route
+
+    def __enter__(self) -> None:
+        for target in self._route:
+            target.enter()
+
+    def __exit__(self, *_: object) -> None:
+        for target in self._route:
             target.leave()
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from agl.errors import InferenceError
 from agl.proxy.routing.choice import Seats, candidates
@@ -12,6 +13,8 @@ from agl.proxy.routing.health import Breaker
 from agl.proxy.upstream import CallContext
 from agl.proxy.upstreams.base import Server, UpstreamError
 from agl.types import ModelEndpoint
+
+T = TypeVar("T")
 
 
 class Replica:
@@ -32,6 +35,17 @@ class Replica:
         self.breaker = Breaker(rng=rng)
         self.calls = 0
         self._slots = asyncio.Semaphore(max_concurrency) if max_concurrency is not None else None
+
+    async def answer(self, ask: Callable[[Server], Awaitable[T]]) -> T:
+        """Return what the server answers; the same as within ``call``, at less cost."""
+        if self._slots is not None:
+            async with self.call() as server:
+                return await ask(server)
+        self.calls += 1
+        try:
+            return await ask(self.server)
+        finally:
+            self.calls -= 1
 
     @asynccontextmanager
     async def call(self) -> AsyncGenerator[Server]:
@@ -93,6 +107,8 @@ class Target:
 
     def choose(self, rollout_id: str, *, tried: set[int], now: float) -> int:
         """Return the index of the replica for a rollout's next try."""
+        if len(self.replicas) == 1:
+            return 0
         well = candidates(
             self.replicas,
             tried=tried,

@@ -32,10 +32,9 @@ def span_terms(run_id: str | None, name: str, attributes: Mapping[str, Any]) -> 
     """Return the terms of a span, as the index takes them."""
     terms = [_owner_terms(run_id, name)]
     for key, value in attributes.items():  # _scalar_term in place, for its call costs more than it does
-        kind: type[Any] = type(value)
-        if kind is str and (len(value) >= LONG or MARK in value or key.startswith(PACKED_KEYS)):
+        if type(value) is str and (len(value) >= LONG or MARK in value or key.startswith(PACKED_KEYS)):
             terms.append(_text_term(key))
-        elif kind in SCALAR:
+        elif type(value) in SCALAR:
             terms.append(_short_term(key, value))
         else:
             terms.append(_nested_term(key, value))
@@ -94,9 +93,12 @@ def _nested_term(key: str, value: Any) -> str:
     return _term("nested", key)
 
 
-def _is_list_of_texts(value: Any) -> bool:
+def _is_list_of_texts(value: object) -> bool:
     """Whether a value is what its JSON reads as, as why a call's choices ended."""
-    return type(value) is list and len(value) <= MAX_LIST and all(type(one) is str for one in value)  # pyright: ignore[reportUnknownVariableType]
+    if type(value) is not list:
+        return False
+    texts = cast("list[object]", value)
+    return len(texts) <= MAX_LIST and all(type(text) is str for text in texts)
 
 
 def _is_short_text(value: object) -> bool:
