@@ -110,7 +110,7 @@ def refused_chats():
             yield pytest.param(told, id=path.stem)
 
 
-@pytest.mark.parametrize("told", refused_chats())
+@pytest.mark.parametrize("told", list(refused_chats()))
 async def test_a_refusal_keeps_its_status_and_body(told, openai_server, model_server):
     model_server.answers = [answer_to(told, model_server)]
     with pytest.raises(UpstreamError) as caught:
