@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
-from train_processes import SMALL, finished, metrics_of, resume_train, start_train
-
-
-def wait_for_iteration(run_dir: Path, iteration: int, *, timeout: float = 200) -> None:
-    """Return once metrics.jsonl has that iteration."""
-    deadline = time.monotonic() + timeout
-    file = run_dir / "metrics.jsonl"
-    while time.monotonic() < deadline:
-        if file.is_file() and f'"step":{iteration},' in file.read_text().replace(" ", ""):
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"no iteration {iteration} within {timeout} s")
+from train_processes import SMALL, finished, metrics_of, resume_train, start_train, wait_for_iteration
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +62,14 @@ def metrics_of(run_dir: Path) -> dict[int, dict[str, Any]]:
         }
         for line in lines
     }
+
+
+def wait_for_iteration(run_dir: Path, iteration: int, *, timeout: float = 200) -> None:
+    """Return once metrics.jsonl has that iteration."""
+    deadline = time.monotonic() + timeout
+    file = run_dir / "metrics.jsonl"
+    while time.monotonic() < deadline:
+        if file.is_file() and f'"step":{iteration},' in file.read_text().replace(" ", ""):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"no iteration {iteration} within {timeout} s")
