@@ -21,10 +21,10 @@ from agl.cli.run_folder import (
 from agl.cli.store.place import literal
 from agl.config import Settings, build, check, compose, load_settings, masked, save_settings, settings_text
 from agl.errors import ConfigError, MissingExtraError
+from agl.launch.interpreter import SWITCH_SECONDS, tune_for_serving
 from agl.launch.roles import ROLE, part_from
 from agl.types import Json
 
-SWITCH_SECONDS = 0.0005
 CLIENT = "agl.store.client.LightningStoreClient"
 
 
@@ -99,6 +99,7 @@ def _train(settings: Settings, *, resume: bool) -> list[str]:
         with locked(folder), logged(folder):
             save_settings(settings, folder / SETTINGS_FILE)
             (folder / ENDING_FILE).unlink(missing_ok=True)
+            tune_for_serving()  # the calls of proxy and store come through this process
             outcome = trainer.fit(resume=resume, settings=masked(settings))
             lines = [] if outcome is None else outcome.lines()
             (folder / ENDING_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
