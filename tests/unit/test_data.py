@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agl.data import (
+    ChosenTasks,
     FileTasks,
     FunctionTasks,
     TaskPosition,
+    chosen_tasks,
     iterations_of_epochs,
     task_order,
     tasks_from_json,
@@ -21,6 +23,7 @@ from agl.data import (
     tasks_of_iteration,
 )
 from agl.errors import ConfigError
+from agl.types import Json, Mode
 
 
 def error_of(call: Any, *arguments: Any, **settings: Any) -> str:
@@ -207,3 +210,40 @@ def test_there_is_no_such_iteration(num_tasks: int, per_iteration: int, iteratio
 def test_epochs_are_rounded_up_to_iterations() -> None:
     assert iterations_of_epochs(10, 4, epochs=1) == 3
     assert iterations_of_epochs(8, 4, epochs=2) == 4
+
+
+class Parts:
+    """Data whose tasks say which part they are of."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def load(self, mode: Mode) -> list[Json]:
+        return [f"{self.name} {mode}"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "train", "val"),
+    [
+        ((Parts("a"),), ["a train"], ["a val"]),
+        ((Parts("a"), [1, 2]), [1, 2], ["a val"]),
+        ((Parts("a"), Parts("b")), ["b train"], ["b val"]),
+        ((Parts("a"), Parts("b"), [3]), ["b train"], [3]),
+        ((None, [1]), [1], []),
+        ((None, None, (3,)), [], [3]),
+    ],
+)
+def test_what_is_given_for_a_part_comes_before_what_the_data_has(
+    sources: tuple[Any, ...], train: list[Json], val: list[Json]
+) -> None:
+    assert chosen_tasks(*sources) == ChosenTasks(train=train, val=val)
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"), [((None,), "there are no tasks"), ((None, "t.jsonl"), "train: tasks are a list")]
+)
+def test_a_run_without_tasks_and_a_file_name_as_tasks_are_refused(
+    sources: tuple[Any, ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        chosen_tasks(*sources)

@@ -16,16 +16,21 @@ from agl.algorithms.baseline import Baseline
 from agl.algorithms.grpo import GRPO
 from agl.algorithms.ppo import PPO
 from agl.data import TaskData
-from agl.errors import ConfigError
+from agl.errors import ConfigError, RunStoppedError
 from agl.evaluation.counts import count_rollouts
 from agl.evaluation.rollouts import run_rollouts
 from agl.learners.base import Learner
 from agl.metrics.settings import MetricSettings
 from agl.proxy.server import ProxyServer
+from agl.runners.hooks import Hook
+from agl.runners.inline import InlineRunners
+from agl.runners.remote import RemoteRunners
+from agl.store.address import StoreAddress
 from agl.store.base import LightningStore
+from agl.store.client import LightningStoreClient
 from agl.store.sqlite import SqliteLightningStore
 from agl.trainer import Trainer
-from agl.types import Json, Mode, RolloutRequest
+from agl.types import Json, Mode, Rollout, RolloutRequest
 
 
 class Tasks:
@@ -141,3 +146,125 @@ async def test_training_on_no_tasks_is_refused_before_anything_starts(tmp_path: 
     with pytest.raises(ConfigError, match="no training tasks"):
         await trainer.fit_async()
     assert not (tmp_path / "run").exists()
+
+
+async def test_fit_takes_agent_and_tasks_in_place_of_the_constructors(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    async def other(task: int) -> float:
+        seen.append(task)
+        return 1.0
+
+    trainer = Trainer(
+        algorithm=Counting(),
+        inference=CountingEngine(),
+        proxy=NoProxy(),  # type: ignore[arg-type]
+        run_dir=str(tmp_path),
+        metrics=MetricSettings(console="off"),
+    )
+    outcome = await trainer.fit_async(other, [5, 6, 7])
+    assert outcome is not None
+    assert outcome.result.counts.succeeded == 3
+    assert sorted(seen) == [5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [((None, [1]), "there is no agent: give one to Trainer"), ((agent,), "there are no tasks: give Trainer")],
+)
+async def test_a_fit_without_an_agent_or_tasks_is_refused_before_anything_starts(
+    tmp_path: Path, given: tuple[Any, ...], message: str
+) -> None:
+    trainer = Trainer(algorithm=Counting(), inference=CountingEngine(), run_dir=str(tmp_path / "run"))
+    with pytest.raises(ConfigError, match=message):
+        await trainer.fit_async(*given)
+    assert not (tmp_path / "run").exists()
+
+
+async def test_grader_and_hooks_are_those_of_every_rollout(tmp_path: Path) -> None:
+    ended: list[str] = []
+
+    class Watching(Hook):
+        def on_rollout_end(self, rollout: Rollout) -> None:
+            ended.append(rollout.rollout_id)
+
+    async def silent(task: int) -> dict[str, int]:
+        return {"answer": task}
+
+    trainer = trainer_in(tmp_path, grader=lambda result: result["answer"] * 2.0, hooks=[Watching])
+    outcome = await trainer.fit_async(silent)
+    assert outcome is not None
+    async with SqliteLightningStore(str(tmp_path / "store.sqlite")) as store:
+        rewards = {one.task: one.reward for one in (await store.query_rollouts()).items}
+    assert rewards == {1: 2.0, 2: 4.0}
+    assert sorted(ended) == [f"{tmp_path.name}-1", f"{tmp_path.name}-2"]
+
+
+async def test_a_dry_run_tries_a_few_tasks_once_and_leaves_the_runs_folder_alone(tmp_path: Path) -> None:
+    trainer = trainer_in(tmp_path / "run", algorithm=GRPO(max_tokens=7), learner=ConstantCritic())
+    outcome = await trainer.dev_async(tasks=[1, 2, 3, 4], num_tasks=2)
+    assert outcome.result.counts.enqueued == outcome.result.counts.succeeded == 2
+    assert outcome.result.after[0].reward.mean == 1.5
+    assert "Held-out reward" in str(outcome)
+    assert outcome.run_dir == tmp_path / "run-dev"
+    assert not (tmp_path / "run").exists()
+    again = await trainer.dev_async(num_tasks=1)  # the data's validation tasks
+    assert again.run_dir == tmp_path / "run-dev-2"
+    with pytest.raises(ConfigError, match="at least 1"):
+        await trainer.dev_async(num_tasks=0)
+
+
+# Roles.
+
+
+def test_a_runner_by_role_needs_no_policy_and_no_learner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGL_CURRENT_ROLE", "runner")
+    monkeypatch.setenv("AGL_STORE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AGL_STORE_TOKEN", "s3cret")
+    trainer = Trainer(agent=agent, data=Tasks(), algorithm=PPO())
+    assert (trainer.inference, trainer.learner) == (None, None)
+    assert isinstance(trainer.store, LightningStoreClient)
+    assert trainer.store.address == StoreAddress(url="http://127.0.0.1:1", token="s3cret")
+    with pytest.raises(ConfigError, match="a dry run is one process"):
+        trainer.dev()
+
+
+def test_an_algorithm_by_role_waits_for_runners_whatever_the_script_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AGL_CURRENT_ROLE", "algorithm")
+    trainer = Trainer(
+        agent=agent,
+        data=Tasks(),
+        algorithm=Baseline(),
+        inference=CountingEngine(),
+        runner=InlineRunners(),
+    )
+    assert isinstance(trainer.runner, RemoteRunners)
+
+
+def test_a_runner_without_a_store_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGL_CURRENT_ROLE", "runner")
+    with pytest.raises(ConfigError, match="AGL_STORE_URL=http://HOST:PORT"):
+        Trainer(agent=agent, data=Tasks(), algorithm=Baseline())
+
+
+async def test_a_run_that_fails_says_so_in_the_store_or_ends_alike_where_the_store_is_closed(
+    tmp_path: Path,
+) -> None:
+    class Failing(Counting):
+        async def run(self, context: RunContext) -> RunResult:
+            raise RunStoppedError("it makes no sense")
+
+    with pytest.raises(RunStoppedError, match="no sense"):
+        await trainer_in(tmp_path, algorithm=Failing()).fit_async()
+    async with SqliteLightningStore(str(tmp_path / "store.sqlite")) as store:
+        assert [run.status for run in (await store.query_runs()).items] == ["failed"]
+
+    class Closing(Counting):
+        async def run(self, context: RunContext) -> RunResult:
+            await context.store.close()
+            raise RunStoppedError("it makes no sense")
+
+    with pytest.raises(RunStoppedError, match="no sense"):
+        await trainer_in(tmp_path / "other", algorithm=Closing()).fit_async()
