@@ -39,7 +39,7 @@ TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "<|im_start|>assistant\n"
 )
-OF_ONE_CALL = (key.LATENCY_SECONDS, key.TIME_TO_FIRST_CHUNK, key.STREAM, key.RESPONSE_ID)
+OF_ONE_CALL = (key.LATENCY_SECONDS, key.TIME_TO_FIRST_CHUNK, key.STREAM, key.RESPONSE_ID, key.MEMORY_ID)
 
 
 @pytest.fixture(autouse=True)
