@@ -26,7 +26,6 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2
 _DETAILS = "prompt_tokens_details"
 _MAX_DESCRIPTION = 2000  # characters of an error's text on the span
 _OK = SpanStatus(code="ok")
-_LOGPROB = itemgetter("logprob")
 
 
 class Call(NamedTuple):
@@ -267,7 +266,7 @@ def _logprobs(choice: Mapping[str, Any]) -> list[float] | None:
     if not isinstance(content, list):
         return None
     try:
-        return list(map(float, map(_LOGPROB, cast("list[Any]", content))))
+        return list(map(float, map(itemgetter("logprob"), cast("list[Any]", content))))
     except (TypeError, KeyError, ValueError):
         return None
 
