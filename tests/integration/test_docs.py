@@ -180,3 +180,31 @@ def test_the_endpoints_of_the_proxys_page_are_settings(tmp_path: Path) -> None:
     settings = compose("train", ["+recipe=ppo_sql", "proxy=mine"], config_dir=tmp_path)
     check(settings)
     assert set(settings.values["proxy"]["endpoints"]) == {"policy", "judge", "claude", "critic"}
+
+
+def test_every_train_and_runner_command_of_the_page_of_modes_has_settings_that_exist(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "modes.md"
+    lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    lines += re.findall(r"`(agl train \+recipe[^`\n]*)`", page.read_text(encoding="utf-8"))
+    commands = [
+        shlex.split(line, comments=True)[1:] for line in lines if line.startswith(("agl train", "agl runner"))
+    ]
+    assert len(commands) > 5
+    for command in commands:
+        code, _, err = agl_store(*command, "--cfg", folder=tmp_path, agl=(sys.executable, "-m", "agl"))
+        assert (code, err) == (0, ""), command
+
+
+def test_every_command_of_the_page_of_runners_runs_or_has_settings_that_exist(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "runners.md"
+    agent = next(block for block in blocks(page, "python") if "# my_agent.py" in block)
+    (tmp_path / "my_agent.py").write_text(agent)
+    (tmp_path / "tasks.jsonl").write_text('{"a": 1, "b": 1, "sum": 2}\n')
+    lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith(("agl run ", "agl runner "))]
+    assert len(commands) > 5
+    for command in commands:
+        shown = ["--cfg"] if command[0] == "runner" else []
+        code, out, err = agl_store(*command, *shown, folder=tmp_path, agl=(sys.executable, "-m", "agl"))
+        assert code == 0, (command, err)
+        assert shown or "1 task: 1 succeeded, mean reward 1" in out

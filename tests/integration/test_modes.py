@@ -145,3 +145,19 @@ def test_a_killed_run_in_processes_leaves_none_and_resumes_to_the_same_numbers(
     code, _, err = finished(resume_train(run_dir))
     assert (code, err) == (0, "")
     check_same(run_dir, inline)
+
+
+def test_ctrl_c_ends_the_runner_processes_too_within_five_seconds_and_the_run_goes_on(
+    inline: Path, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "stopped"
+    process = start_train(run_dir, *SMALL, *PROCESSES)
+    wait_for_iteration(run_dir, 2)
+    children = children_of(process.pid)
+    process.send_signal(signal.SIGINT)
+    code, _, err = finished(process, timeout=5)
+    assert (code, err) == (130, f"agl: interrupted (go on with: agl train --resume {run_dir})\n")
+    assert not any(map(alive, children))
+    code, _, err = finished(resume_train(run_dir))
+    assert (code, err) == (0, "")
+    check_same(run_dir, inline)

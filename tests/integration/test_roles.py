@@ -242,3 +242,23 @@ async def test_the_attempts_of_a_killed_runner_are_found_by_its_silence_and_exec
     lost = Counter(attempt.status for attempt in attempts)
     assert lost == {"succeeded": 24, "unresponsive": lost["unresponsive"]}
     assert 1 <= lost["unresponsive"] <= 4  # what it had in hand
+
+
+@pytest.mark.parametrize("roles", [("both",), ("algorithm", "runner")])
+async def test_ctrl_c_while_the_store_is_away_ends_every_role_within_five_seconds(
+    tmp_path: Path, roles: tuple[str, ...]
+) -> None:
+    with ExitStack() as stack:
+        records = stack.enter_context(store(tmp_path))
+        parts = [
+            stack.enter_context(script(tmp_path, 9, 12, 0.3, role=role, url=records.url)) for role in roles
+        ]
+        await executions(tmp_path, 3)
+        records.process.kill()
+        records.process.wait()
+        await asyncio.sleep(1.0)  # for waits that begin
+        for part in parts:
+            part.send_signal(signal.SIGINT)
+        for part in parts:
+            await asyncio.to_thread(part.communicate, timeout=5)
+            assert part.returncode in (-signal.SIGINT, 130)
