@@ -1,24 +1,30 @@
-"""Measure what a runner costs: CPU milliseconds of a rollout from claim to report, on a store in memory.
+"""Measure what runners cost: CPU of a rollout, memory, and rollouts a second beside agentlightning's.
 
-    python benchmarks/runner.py
+    python benchmarks/runner.py [--peer-python PATH] [--rollouts 10000]
 
-The agents do nothing, so all that is measured is agl's. `store only` is the same claims and reports without a runner:
-what the store alone costs. CPU is the whole process's, store included; enqueueing is not counted. Prints a table and
-writes benchmarks/results/runner.json with machine and commit.
+The agents do nothing, so all that is measured is the runner's work.
+
+- In one process, on a store in memory: CPU milliseconds of a rollout from claim to report. `store only` is the same
+  claims and reports without a runner. CPU is the whole process's, store included; enqueueing is not counted.
+- An `agl runner` beside an `agl store`: 1,000 agents that sleep 1 s, all at once in one process; its memory after each
+  2,000 rollouts; rollouts a second and memory on an agent that returns at once.
+- agentlightning 0.3.0's runner beside its store, on the same agents (runner_peer.py): a process for each rollout at
+  once. PATH is the interpreter of an environment that has it.
+
+Prints tables and writes benchmarks/results/runner.json with machine, load and commit.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import json
-import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from statistics import median
+
+import report
+from runner_served import memory_over, peer_rate_and_memory, rate_and_memory
 
 import agl
 from agl.runners.runner import LitAgentRunner
@@ -32,7 +38,8 @@ SPANS = 8
 BUDGET_MS = 1.5
 """CPU of a trivial async rollout, claim to report."""
 ASYNC = "async agent, 64 at once"
-RESULTS = Path(__file__).parent / "results" / "runner.json"
+SLEEPERS = 1_000
+PEER_PROCESSES = 4
 
 
 async def trivial(task: int) -> float:
@@ -113,27 +120,52 @@ async def measured_table() -> dict[str, dict[str, float]]:
     }
 
 
+async def served_table(rollouts: int) -> dict[str, dict[str, float]]:
+    """Return the numbers of an `agl runner`."""
+    return {
+        "1,000 agents that sleep 1 s, at once": await rate_and_memory("sleeping", 2 * SLEEPERS, SLEEPERS),
+        "trivial agent, 4 at once": await rate_and_memory("trivial", rollouts // 5, 4),
+        "trivial agent, 64 at once": await rate_and_memory("trivial", rollouts // 5, 64),
+        "memory": await memory_over([rollouts // 5] * 5),
+    }
+
+
+def peer_table(python: str) -> dict[str, dict[str, float]]:
+    """Return the numbers of the peer's runner."""
+    return {
+        "agents that sleep 1 s, 4 at once": peer_rate_and_memory(
+            python, count=16, processes=PEER_PROCESSES, seconds=1.0
+        ),
+        "trivial agent, 4 at once": peer_rate_and_memory(
+            python, count=200, processes=PEER_PROCESSES, seconds=0.0
+        ),
+    }
+
+
 def main() -> int:
-    """Print and write the table; 1 when the budget is broken."""
+    """Print and write the tables; 1 when the budget is broken."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--peer-python")
+    parser.add_argument("--rollouts", type=int, default=10_000)
+    options = parser.parse_args()
+    conditions = report.machine()
+    served = asyncio.run(served_table(options.rollouts))
+    peer = peer_table(options.peer_python) if options.peer_python else {}
     table = asyncio.run(measured_table())
     print(f"{'a rollout, claim to report':40} {'CPU ms':>8} {'wall ms':>8}")
     for name, row in table.items():
         print(f"{name:40} {row['cpu_ms']:8.3f} {row['wall_ms']:8.3f}")
     cost = table[ASYNC]["cpu_ms"]
     print(f"budget: {cost} of {BUDGET_MS} ms CPU")
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    record = {
-        "commit": commit,
-        "machine": machine,
-        "rollouts": ROLLOUTS,
-        "rounds": ROUNDS,
-        "budget_ms": BUDGET_MS,
-    }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({**record, "table": table}, indent=2) + "\n")
+    for title, rows in (("agl runner", served), ("agentlightning 0.3.0", peer)):
+        for name, row in rows.items():
+            print(f"{title:21} {name:38} {', '.join(f'{value:g} {what}' for what, value in row.items())}")
+    conditions |= {"rollouts": ROLLOUTS, "rounds": ROUNDS, "budget_ms": BUDGET_MS}
+    report.write(
+        "runner", conditions, {"in process": table, "agl runner": served, "agentlightning 0.3.0": peer}
+    )
     return 0 if cost < BUDGET_MS else 1
 
 

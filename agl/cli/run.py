@@ -95,7 +95,8 @@ def _run(overrides: Sequence[str], options: Options) -> None:
     mode, tasks, total = _tasks(composed, options)
     _log_to_terminal()
     of_all = "" if total == len(tasks) else f" of {total} (--limit 0 takes all)"
-    print(f"agl run: {task_run.agent.name} on {len(tasks)}{of_all} {mode} tasks", flush=True)
+    noun = "task" if len(tasks) == 1 else "tasks"
+    print(f"agl run: {task_run.agent.name} on {len(tasks)}{of_all} {mode} {noun}", flush=True)
     results = run_interruptibly(
         lambda: task_run.run(
             tasks,
