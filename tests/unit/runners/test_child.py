@@ -1,6 +1,8 @@
 """A child's side of the pipes. Real processes: tests/integration/test_process_runners.py."""
 
 import os
+import subprocess
+import sys
 import threading
 
 from agl.runners.child import Channel
@@ -34,3 +36,12 @@ def test_words_reach_the_parent_and_a_parent_that_is_gone_is_no_error() -> None:
     os.close(words)
     ours.say(Word(kind="settled"))
     os.close(commands)
+
+
+def test_a_runner_process_loads_nothing_heavy() -> None:
+    heavy = ("torch", "transformers", "numpy", "fastapi", "starlette", "uvicorn", "hydra", "typer", "litellm")
+    program = f"import agl.runners.child, sys; print(sorted(set(sys.modules) & set({heavy!r})))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
