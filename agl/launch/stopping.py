@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -79,11 +79,18 @@ async def _until_stopped(
         return await asked
 
 
+def end_at_once(code: int) -> None:
+    """End the process; a last line says that it was interrupted."""
+    with suppress(OSError):  # nobody reads
+        os.write(2, b"agl: interrupted\n")
+    os._exit(code)
+
+
 def run_interruptibly(
     work: Callable[[], Coroutine[Any, Any, T]],
     *,
     limit_seconds: float = LIMIT_SECONDS,
-    give_up: Callable[[int], object] = os._exit,
+    give_up: Callable[[int], object] = end_at_once,
 ) -> T:
     """Run a coroutine to its end in an event loop of its own; SIGINT or SIGTERM cancels it.
 

@@ -114,3 +114,27 @@ def test_logging_is_as_before_when_the_command_has_ended(fake: Agl) -> None:
     before = (logging.getLogger().level, list(logging.getLogger().handlers))
     fake("--run-dir", "here")
     assert (logging.getLogger().level, list(logging.getLogger().handlers)) == before
+
+
+def test_a_url_of_a_store_is_short_for_two_overrides(agl: Agl) -> None:
+    url = "http://127.0.0.1:4747"
+    code, out, _ = agl("train", "--cfg", "--run-dir", "here", "--store-url", url)
+    assert code == 0
+    store = yaml.safe_load(out)["store"]
+    assert (store["_target_"], store["url"]) == ("agl.store.client.LightningStoreClient", url)
+    assert agl("train", "--cfg", "--run-dir", "here", "store=client", f"store.url={url}")[1] == out
+
+
+def test_a_resumed_run_is_not_sent_to_another_kind_of_store(agl: Agl, fake: Agl) -> None:
+    fake("--run-dir", "here", "ending=interrupt")
+    code, _, err = agl("train", "--resume", "here", "--store-url", "http://127.0.0.1:4747")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "this run has its records elsewhere" in err
+
+
+def test_the_role_of_a_runner_is_for_scripts(fake: Agl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGL_CURRENT_ROLE", "runner")
+    code, _, err = fake("--run-dir", "here")
+    assert code == 2
+    assert "start `agl run`" in err
+    assert not Path("here").exists()

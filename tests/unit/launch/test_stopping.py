@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -234,3 +236,20 @@ def test_work_in_another_thread_catches_no_signals() -> None:
     thread.start()
     thread.join()
     assert results == [7]
+
+
+def test_a_loop_that_is_blocked_is_given_up_with_a_last_line() -> None:
+    program = """
+import signal, time
+from agl.launch.stopping import run_interruptibly
+
+async def work():
+    signal.raise_signal(signal.SIGINT)
+    time.sleep(60)
+
+run_interruptibly(work, limit_seconds=0.01)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (130, "agl: interrupted")
