@@ -250,13 +250,15 @@ class Trainer:
                 settings=settings,
                 git_commit=await asyncio.to_thread(_git_commit),
             )
+            outlives = not isinstance(self.store, SqliteLightningStore)  # this process, and so may its runners
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(_recorded_status(self.store, run_id))
                 if resume:
                     left = await abandon_rollouts(self.store, run_id=run_id)
-                    left += await set_aside_orphans(self.store, run_id)
+                    if outlives:
+                        left += await set_aside_orphans(self.store, run_id)
                     log.info("resuming %s; %d rollouts of the ended process are run again", run_id, left)
-                if self._given_store is not None:  # it may outlive this process
+                if outlives:
                     await stack.enter_async_context(signs_of_life(self.store, run_id))
                 result = await self._run(agent, tasks, run_id, resume=resume)
                 return await outcome_of(result, store=self.store, run_dir=self.run_dir, name=self.name)

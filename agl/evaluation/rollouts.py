@@ -26,6 +26,9 @@ STRAGGLER = "straggler"
 ABANDONED = "abandoned"
 """In the metadata of a rollout that is to be run again: an ended process left it open, or it was set aside."""
 
+ASKED = "optimizer"
+"""In the metadata of a question that an algorithm asks a model itself: no runner has a part in it."""
+
 
 async def run_rollouts(
     store: LightningStore,

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from agl.errors import StoreError
-from agl.evaluation.rollouts import ABANDONED, set_aside
+from agl.evaluation.rollouts import ABANDONED, ASKED, set_aside
 from agl.store.base import LightningStore
 from agl.store.paging import iter_rollouts
 from agl.types import MetricQuery, Rollout, RolloutQuery
@@ -60,7 +60,7 @@ async def set_aside_orphans(store: LightningStore, run_id: str) -> int:
     async for rollout in iter_rollouts(store, query):
         if rollout.finished_at is None or rollout.finished_at <= last:
             break
-        if ABANDONED not in rollout.metadata:
+        if ABANDONED not in rollout.metadata and ASKED not in rollout.metadata:
             orphans.append(rollout)
     await set_aside(store, orphans)
     return len(orphans)

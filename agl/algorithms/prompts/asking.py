@@ -21,7 +21,7 @@ from agl.algorithms.prompts.endings import OptimizerDownError
 from agl.algorithms.prompts.spending import Spent, spent_in
 from agl.algorithms.sampling import rollout_seed
 from agl.errors import NotFoundError
-from agl.evaluation.rollouts import answers, set_aside, spans_of_rollout
+from agl.evaluation.rollouts import ASKED, answers, set_aside, spans_of_rollout
 from agl.types import LLM, ErrorInfo, Rollout, RolloutConfig, RolloutRequest
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class OptimizerModel:
             run_id=self._context.run_id,
             config=RolloutConfig(timeout_seconds=self._timeout + GRACE_SECONDS),
             metadata={
-                "optimizer": True,
+                ASKED: True,
                 "seed": rollout_seed(self._context.seed, f"ask-{ask_id}"),
                 "sampling": self._sampling,
             },
