@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from agl.agents.function import rollout
     from agl.agents.lit_agent import LitAgent
     from agl.algorithms.base import Algorithm
+    from agl.algorithms.function import algo
     from agl.proxy import LLMProxy
     from agl.runners.hooks import Hook
     from agl.runners.runner import LitAgentRunner
@@ -79,6 +80,7 @@ _HOMES = {
     "TracerTraceToTriplet": "agl.adapters.trace",
     "Trainer": "agl.trainer",
     "Tracer": "agl.tracing.tracer",
+    "algo": "agl.algorithms.function",
     "emit_exception": "agl.tracing.emit",
     "emit_message": "agl.tracing.emit",
     "emit_object": "agl.tracing.emit",
@@ -111,6 +113,7 @@ __all__ = [
     "Trainer",
     "Weights",
     "__version__",
+    "algo",
     "emit_exception",
     "emit_message",
     "emit_object",

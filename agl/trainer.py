@@ -19,6 +19,7 @@ from agl.agents.function import as_agent
 from agl.agents.lit_agent import LitAgent
 from agl.algorithms.base import Algorithm, RunContext, RunResult
 from agl.algorithms.baseline import Baseline
+from agl.algorithms.function import as_algorithm
 from agl.data import ChosenTasks, TaskData, chosen_tasks
 from agl.errors import ConfigError, StoreError
 from agl.evaluation.rollouts import abandon_rollouts
@@ -62,7 +63,8 @@ class Trainer:
         agent: a function decorated with ``@agl.rollout``, a ``LitAgent`` or any agent of ``agl.agents``; None is given
             to ``fit``.
         data: where training and validation tasks come from; None are given to ``fit``.
-        algorithm: what to sample and how to learn from it.
+        algorithm: what to sample and how to learn from it: one of ``agl.algorithms``, or an async function of your own
+            (``@agl.algo``).
         policy: the model that is trained and served where ``inference`` and ``learner`` are not given.
         inference: serves the policy; None is the in-process engine on ``policy``.
         learner: moves the weights; None is the torch learner on ``policy``. Left out where the algorithm moves none.
@@ -85,7 +87,7 @@ class Trainer:
         *,
         agent: Agent | LitAgent[Any] | Callable[..., Any] | None = None,
         data: TaskData | None = None,
-        algorithm: Algorithm,
+        algorithm: Algorithm | Callable[..., Any],
         policy: Policy | None = None,
         inference: Engine | None = None,
         learner: Learner | None = None,
@@ -104,7 +106,8 @@ class Trainer:
     ) -> None:
         part = part_from()
         self.role = part.role
-        self.agent, self.data, self.algorithm = None if agent is None else as_agent(agent), data, algorithm
+        self.agent, self.data = None if agent is None else as_agent(agent), data
+        self.algorithm = algorithm = as_algorithm(algorithm)
         self.grader = Grader(grader) if callable(grader) and not isinstance(grader, Grader) else grader
         self.hooks = [as_hook(hook) for hook in hooks]
         self.resources = dict(resources or {})

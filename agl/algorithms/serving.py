@@ -46,6 +46,11 @@ class ServedPolicy:
         self._resources = dict(resources or {})
 
     @property
+    def resource_name(self) -> str:
+        """The name under which agents get the policy."""
+        return self._name
+
+    @property
     def policy_version(self) -> int:
         """The version that the engine serves."""
         return self._engine.policy_version
@@ -79,7 +84,7 @@ class ServedPolicy:
         version = self._engine.policy_version
         others = {**self._resources, **(resources or {})}
         named = await self._store.add_resources(
-            {**others, self._name: self._llm(sampling, model)},
+            {**others, self._name: self.llm(sampling, model=model)},
             run_id=self._run_id,
             resources_id=f"{self._run_id}-{purpose}-v{version}-{self._session}",
         )
@@ -96,9 +101,26 @@ class ServedPolicy:
             model: any that the proxy's endpoints have; None is the policy.
             sampling: request parameters that the caller sends itself.
         """
-        return self._llm(sampling, model).for_attempt(rollout_id, attempt_id)
+        return self.llm(sampling, model=model).for_attempt(rollout_id, attempt_id)
 
-    def _llm(self, sampling: Mapping[str, Any], model: str | None = None) -> ProxyLLM:
+    async def publish(self, purpose: str, resources: Mapping[str, Resource]) -> str:
+        """Publish resources of an algorithm's own making; return their id.
+
+        Models behind the proxy get the proxy's present address and policy version; nothing else is changed or added.
+        """
+        present = {name: self._present(value) for name, value in resources.items()}
+        named = await self._store.add_resources(
+            present, run_id=self._run_id, resources_id=f"{self._run_id}-{purpose}-{self._session}"
+        )
+        return named.resources_id
+
+    def _present(self, resource: Resource) -> Resource:
+        if not isinstance(resource, ProxyLLM):
+            return resource
+        return self.llm(resource.sampling, model=resource.model)
+
+    def llm(self, sampling: Mapping[str, Any], *, model: str | None = None) -> ProxyLLM:
+        """Return the policy, or another model behind the proxy, as resources name it."""
         return ProxyLLM(
             base_url=self._proxy_url,
             model=model or self._engine.model,

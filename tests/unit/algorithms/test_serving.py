@@ -51,3 +51,16 @@ async def test_another_model_behind_the_proxy_is_published_and_reached_by_its_na
         assert (llm.model, llm.sampling) == ("judge", {"temperature": 0.0})
         assert policy.llm_of_attempt("r", "a", model="judge", sampling={}).model == "judge"
         assert policy.llm_of_attempt("r", "a", sampling={}).model == "policy"
+
+
+async def test_resources_of_an_algorithms_own_get_the_proxys_present_address() -> None:
+    async with InMemoryLightningStore() as store:
+        policy = ServedPolicy(
+            engine=CountingEngine(), store=store, proxy_url="http://here", run_id="r", new_id=lambda: "s"
+        )
+        old = ProxyLLM(base_url="http://gone", model="judge", sampling={"top_k": 1}, policy_version=9)
+        resources_id = await policy.publish("mine", {"llm": old, "n": 3})
+        named = await store.get_resources_by_id(resources_id)
+    assert resources_id == "r-mine-s"
+    assert named.resources["llm"] == ProxyLLM(base_url="http://here", model="judge", sampling={"top_k": 1})
+    assert named.resources["n"] == 3
