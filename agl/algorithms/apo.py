@@ -33,7 +33,7 @@ class APO(PromptSearch):
     Args:
         gradient_model: the model that criticises; null is ``optimizer_model``.
         edit_model: the model that rewrites; null is ``optimizer_model``.
-        diversity_temperature: of critiques and rewrites.
+        diversity_temperature: of critiques and rewrites; null leaves it to the model.
         gradient_batch_size: rollouts that one critique reads: the worst, and one of the best.
         feedback_batch_size: tasks on which each prompt of the beam is run in a round, for critiques to choose from.
         critiques_per_prompt: of each prompt of the beam in a round; its rewrites share them.
@@ -48,7 +48,7 @@ class APO(PromptSearch):
 
     gradient_model: str | None = None
     edit_model: str | None = None
-    diversity_temperature: float = 1.0
+    diversity_temperature: float | None = 1.0
     gradient_batch_size: int = 4
     feedback_batch_size: int = 8
     critiques_per_prompt: int = 1
@@ -66,7 +66,7 @@ class APO(PromptSearch):
         for name in (*numbers, "beam_width", "branch_factor", "beam_rounds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.diversity_temperature < 0:
+        if self.diversity_temperature is not None and self.diversity_temperature < 0:
             raise ConfigError(f"diversity_temperature={self.diversity_temperature} must not be negative")
         if self.gradient_batch_size > self.feedback_batch_size:
             raise ConfigError(
@@ -81,7 +81,7 @@ class APO(PromptSearch):
 
     def optimizer_sampling(self) -> dict[str, Any]:
         """Request parameters of critiques and rewrites."""
-        return {**super().optimizer_sampling(), "temperature": self.diversity_temperature}
+        return self.sampling_at(self.diversity_temperature)
 
     def most_rollouts(self, search: Search) -> int:
         """Return how many rollouts the search can take at most."""

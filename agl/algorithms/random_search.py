@@ -18,13 +18,13 @@ class RandomSearch(PromptSearch):
     """Rewrites without critiques, chosen by the same halving on the same tasks as in other searches.
 
     Args:
-        diversity_temperature: of the rewrites.
+        diversity_temperature: of the rewrites; null leaves it to the model.
         rounds: of rewriting and selection.
         rewrites_per_round: all of the prompts that the run begins with; of several prompts one a round, in turn.
         rewrite_file: POML of the question; null is agl's own (``algorithms/prompts/rewrite.poml``, without a critique).
     """
 
-    diversity_temperature: float = 1.0
+    diversity_temperature: float | None = 1.0
     rounds: int = 3
     rewrites_per_round: int = 12
     rewrite_file: str | None = None
@@ -34,7 +34,7 @@ class RandomSearch(PromptSearch):
         for name in ("rounds", "rewrites_per_round"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.diversity_temperature < 0:
+        if self.diversity_temperature is not None and self.diversity_temperature < 0:
             raise ConfigError(f"diversity_temperature={self.diversity_temperature} must not be negative")
         markup_file(self.rewrite_file, "rewrite.poml", setting="rewrite_file")
 
@@ -44,7 +44,7 @@ class RandomSearch(PromptSearch):
 
     def optimizer_sampling(self) -> dict[str, Any]:
         """Request parameters of the rewrites."""
-        return {**super().optimizer_sampling(), "temperature": self.diversity_temperature}
+        return self.sampling_at(self.diversity_temperature)
 
     def most_rollouts(self, search: Search) -> int:
         """Return how many rollouts the search can take at most."""

@@ -43,10 +43,10 @@ class PromptSearch(ABC):
     Args:
         prompts: names of the resources to improve; null is every prompt there is.
         optimizer_model: the model that writes, one that the proxy has (``proxy.endpoints``); null is the policy itself.
-        optimizer_max_tokens: longest answer of the optimizer model.
+        optimizer_max_tokens: longest answer of the optimizer model; null sends no limit.
         optimizer_timeout_seconds: longest wait for one.
-        temperature: of the agent's calls.
-        max_tokens: longest answer of one of the agent's calls.
+        temperature: of the agent's calls; null leaves temperature and top_p to the agent and the model.
+        max_tokens: longest answer of one of the agent's calls; null likewise.
         sampling: further request parameters of the agent's calls.
         val_batch_size: training tasks that choose between candidates; the others show what goes wrong.
         repair_rewrites: mend a rewrite's braces and lost placeholders; else it is refused.
@@ -60,10 +60,10 @@ class PromptSearch(ABC):
 
     prompts: list[str] | None = None
     optimizer_model: str | None = None
-    optimizer_max_tokens: int = 4096
+    optimizer_max_tokens: int | None = 4096
     optimizer_timeout_seconds: float = 300.0
-    temperature: float = 0.0
-    max_tokens: int = 1024
+    temperature: float | None = 0.0
+    max_tokens: int | None = 1024
     sampling: dict[str, Any] = field(default_factory=dict[str, Any])
     val_batch_size: int = 16
     repair_rewrites: bool = True
@@ -75,14 +75,14 @@ class PromptSearch(ABC):
 
     def __post_init__(self) -> None:
         for name in ("optimizer_max_tokens", "max_tokens", "evaluate_repeats", "max_attempts"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ConfigError(f"{name}={value} must be at least 1")
         for name in ("optimizer_timeout_seconds", "rollout_timeout_seconds"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}={getattr(self, name)} must be above 0")
         if self.val_batch_size < MIN_SELECTION:
             raise ConfigError(f"val_batch_size={self.val_batch_size} must be at least {MIN_SELECTION}")
-        if self.temperature < 0:
+        if self.temperature is not None and self.temperature < 0:
             raise ConfigError(f"temperature={self.temperature} must not be negative")
         for name, setting in _OWN_SETTINGS.items():
             if name in self.sampling:
@@ -111,17 +111,17 @@ class PromptSearch(ABC):
         return ""
 
     def agent_sampling(self) -> dict[str, Any]:
-        """Request parameters of the agent's calls."""
-        return {
-            "top_p": 1.0,
-            **self.sampling,
-            "temperature": self.temperature,
-            "max_tokens": self.max_tokens,
-        }
+        """Request parameters that are forced on the agent's calls."""
+        given = {"top_p": None if self.temperature is None else 1.0, **self.sampling}
+        return _set(given, temperature=self.temperature, max_tokens=self.max_tokens)
 
     def optimizer_sampling(self) -> dict[str, Any]:
         """Request parameters of the optimizer model's answers."""
-        return {"temperature": 1.0, "max_tokens": self.optimizer_max_tokens}
+        return self.sampling_at(1.0)
+
+    def sampling_at(self, temperature: float | None) -> dict[str, Any]:
+        """Request parameters of the optimizer model's answers at a temperature."""
+        return _set({}, temperature=temperature, max_tokens=self.optimizer_max_tokens)
 
     def rollout_config(self) -> RolloutConfig:
         """Limits of each rollout."""
@@ -196,7 +196,7 @@ class PromptSearch(ABC):
         evaluation = await evaluate(
             context.store,
             context.val_tasks,
-            name="val/reward" if self.temperature > 0 else "val/reward_greedy",
+            name="val/reward_greedy" if self.temperature == 0 else "val/reward",
             id_prefix=f"{context.run_id}-val-{candidate.candidate_id}",
             resources_id=await context.policy.resources_id(
                 f"val-{candidate.candidate_id}", sampling, resources=candidate.prompts
@@ -223,3 +223,8 @@ class PromptSearch(ABC):
                 f"{len(bad)} of {len(rollouts)} rollouts on the validation tasks gave no reward, more than"
                 f" algorithm.max_bad_fraction={self.max_bad_fraction}; the first: {first_cause(bad)}"
             )
+
+
+def _set(given: dict[str, Any], **values: float | None) -> dict[str, Any]:
+    """The parameters that have a value: what is null is not sent, since some models refuse some parameters."""
+    return {name: value for name, value in {**given, **values}.items() if value is not None}

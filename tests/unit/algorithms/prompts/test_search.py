@@ -134,6 +134,13 @@ async def test_without_validation_tasks_nothing_is_evaluated(tmp_path: Path) -> 
     assert result.before == result.after == []
 
 
+def test_what_is_null_is_left_to_agent_and_model() -> None:
+    settings = OneBetter(temperature=None, max_tokens=None, optimizer_max_tokens=None, sampling={"n": 1})
+    assert settings.agent_sampling() == {"n": 1}
+    assert settings.optimizer_sampling() == {"temperature": 1.0}
+    assert settings.sampling_at(None) == {}
+
+
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
