@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from agl.cli.interrupts import raised_interrupts
+
 SERVE = "serve"
 
 
@@ -115,15 +117,16 @@ def gc(
     """
     from agl.cli.store import gc as command
 
-    command.main(
-        overrides or [],
-        runs=run or [],
-        older_than=older_than,
-        dry_run=dry_run,
-        store_url=store_url,
-        token=token,
-        config_dir=config_dir,
-    )
+    with raised_interrupts():
+        command.main(
+            overrides or [],
+            runs=run or [],
+            older_than=older_than,
+            dry_run=dry_run,
+            store_url=store_url,
+            token=token,
+            config_dir=config_dir,
+        )
 
 
 @store.command()
@@ -144,4 +147,5 @@ def backup(
     """
     from agl.cli.store import backup as command
 
-    command.main(file, overrides or [], store_url=store_url, token=token, config_dir=config_dir)
+    with raised_interrupts():
+        command.main(file, overrides or [], store_url=store_url, token=token, config_dir=config_dir)
