@@ -18,7 +18,7 @@ from openai import AsyncOpenAI
 import agl
 
 from .execution import Limits, QueryError, execute, same_answer
-from .messages import NO_QUERY, error_message, first_message, rows_message, sql_from_answer
+from .messages import NO_QUERY, error_message, first_message, rows_message, sql_from_answer, wrong_message
 
 Rows = list[tuple[object, ...]]
 
@@ -46,6 +46,7 @@ def _new_client(certificates: ssl.SSLContext) -> AsyncOpenAI:
 async def sql_agent(
     task: dict[str, Any],
     llm: Any,
+    prompt_template: agl.PromptTemplate | None = None,
     *,
     show_schema: bool = True,
     system_prompt: str | None = None,
@@ -53,13 +54,22 @@ async def sql_agent(
     preview_rows: int = 3,
     seconds_per_query: float = 2.0,
 ) -> float:
-    """1.0 when the last query run answers like the gold query, else 0.0. A failing model call raises."""
+    """1.0 when the last query run answers like the gold query, else 0.0. A failing model call raises.
+
+    With a prompt template, `{schema}` and `{question}` in it, that is what the model is asked, and a note behind the
+    conversation says what was wrong: for who improves the prompt.
+    """
     client, limits = _client(llm.base_url, llm.api_key), Limits(seconds=seconds_per_query)
     messages = [{"role": "system", "content": system_prompt}] if system_prompt else []
-    messages.append(
-        {"role": "user", "content": first_message(task["question"], task["schema"] if show_schema else None)}
+    schema = task["schema"] if show_schema else None
+    asked = (
+        prompt_template.format(question=task["question"], schema=schema or "")
+        if prompt_template
+        else first_message(task["question"], schema)
     )
+    messages.append({"role": "user", "content": asked})
     rows: Rows | None = None
+    last_query, outcome = "", NO_QUERY
     for turn in range(1, max_turns + 1):
         answer = await client.chat.completions.create(
             model=llm.model, messages=messages, **(llm.sampling or {})
@@ -68,11 +78,13 @@ async def sql_agent(
         sql = sql_from_answer(text)
         if sql is None and turn > 1:
             break  # it accepts what it has
+        last_query = sql or ""
         outcome, rows = await _run(task["database"], sql, limits, preview_rows)
         messages += [{"role": "assistant", "content": text}, {"role": "user", "content": outcome}]
-    if rows is None:
-        return 0.0
-    return float(same_answer(rows, await _gold_rows(task), ordered=task["ordered"]))
+    right = rows is not None and same_answer(rows, await _gold_rows(task), ordered=task["ordered"])
+    if prompt_template:
+        agl.emit_message("right" if right else wrong_message(last_query, outcome, task["gold_sql"]))
+    return float(right)
 
 
 async def _run(database: str, sql: str | None, limits: Limits, preview_rows: int) -> tuple[str, Rows | None]:

@@ -31,7 +31,8 @@ def part(schema: str, gold_sql: str) -> Literal["train", "val", "test"]:
 
 
 @cache
-def _pool(schema: Schema) -> tuple[Question, ...]:
+def known_questions(schema: Schema) -> tuple[Question, ...]:
+    """All questions about a schema: the same in every process."""
     connection = build(schema)
     try:
         return tuple(
@@ -66,7 +67,7 @@ def questions(split: Split, seed: int = 0, limit: int | None = None) -> list[Tas
     tasks = [
         task_from_question(question, schema)
         for schema in schemas
-        for question in _pool(schema)
+        for question in known_questions(schema)
         if split == "schema" or part(schema.name, question.sql) == split
     ]
     random.Random(f"{split} {seed}").shuffle(tasks)

@@ -58,4 +58,9 @@ def error_message(error: Exception) -> str:
     return f"error: {str(error)[:200]}"
 
 
+def wrong_message(last_query: str, outcome: str, gold_sql: str) -> str:
+    """What is noted behind a conversation that ended with a wrong answer."""
+    return f"wrong. Last query: {last_query}\nIts outcome: {outcome}\nA right query: {gold_sql}"
+
+
 NO_QUERY = "error: no query"

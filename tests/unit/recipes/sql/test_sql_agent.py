@@ -181,3 +181,19 @@ async def test_rollouts_of_one_loop_share_clients(model: Answers) -> None:
 )
 def test_the_query_is_found_in_what_a_model_says(text: str, sql: str | None) -> None:
     assert sql_from_answer(text) == sql
+
+
+async def test_a_prompt_template_asks_and_notes_say_what_was_wrong(
+    model: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[str] = []
+    monkeypatch.setattr(agent.agl, "emit_message", noted.append)
+    prompt = agent.agl.PromptTemplate(template="Tables:\n{schema}\nTask: {question}")
+    requests = model(WRONG, "OK")
+    assert await agent.sql_agent(TASK, LLM_RESOURCE, prompt) == 0.0
+    assert requests[0]["messages"] == [
+        {"role": "user", "content": "Tables:\norders(id,quantity)\nTask: How many orders are there?"}
+    ]
+    model(RIGHT, "OK")
+    assert await agent.sql_agent(TASK, LLM_RESOURCE, prompt) == 1.0
+    assert noted == [f"wrong. Last query: {WRONG}\nIts outcome: 1 rows: 24\nA right query: {RIGHT}", "right"]
