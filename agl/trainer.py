@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,14 @@ from agl.algorithms.base import Algorithm, RunContext, RunResult
 from agl.algorithms.baseline import Baseline
 from agl.algorithms.function import as_algorithm
 from agl.data import ChosenTasks, TaskData, chosen_tasks
-from agl.errors import ConfigError, StoreError
+from agl.errors import ConfigError
 from agl.evaluation.rollouts import abandon_rollouts
 from agl.inference.base import Engine
 from agl.launch.joining import serve_run
 from agl.launch.local import Parts, running
 from agl.launch.orphans import set_aside_orphans, signs_of_life
 from agl.launch.roles import ROLE, STORE_URL, Part, part_from
+from agl.launch.run_record import git_commit, recorded_status
 from agl.launch.stopping import run_interruptibly
 from agl.launch.store_access import StoreAccess
 from agl.learners.base import Learner
@@ -43,13 +43,11 @@ from agl.runners.remote import RemoteRunners
 from agl.store.base import LightningStore
 from agl.store.client import LightningStoreClient
 from agl.store.sqlite import SqliteLightningStore
-from agl.types import Json, Policy, Resource, RolloutQuery, RunStatus
+from agl.types import Json, Policy, Resource, RolloutQuery
 
 log = logging.getLogger(__name__)
 
 TOKEN_FILE = "store.token"
-LAST_WORD_SECONDS = 1.0
-"""How long a run that failed or was stopped tries to tell the store so."""
 
 
 class Trainer:
@@ -251,11 +249,13 @@ class Trainer:
                 run_id=run_id,
                 command="train",
                 settings=settings,
-                git_commit=await asyncio.to_thread(_git_commit),
+                git_commit=await asyncio.to_thread(git_commit),
             )
-            outlives = not isinstance(self.store, SqliteLightningStore)  # this process, and so may its runners
+            outlives = not isinstance(
+                self.store, SqliteLightningStore
+            )  # this process, and so may its runners
             async with AsyncExitStack() as stack:
-                await stack.enter_async_context(_recorded_status(self.store, run_id))
+                await stack.enter_async_context(recorded_status(self.store, run_id))
                 if resume:
                     left = await abandon_rollouts(self.store, run_id=run_id)
                     if outlives:
@@ -324,35 +324,6 @@ class Trainer:
             return result
 
 
-@asynccontextmanager
-async def _recorded_status(store: LightningStore, run_id: str) -> AsyncGenerator[None]:
-    """Keep the run's status in the store: running, then how the block ended."""
-    await store.update_run(run_id, status="running")
-    status: RunStatus = "failed"
-    try:
-        yield
-    except asyncio.CancelledError:
-        status = "interrupted"
-        raise
-    else:
-        status = "succeeded"
-    finally:
-        if status == "succeeded":
-            await store.update_run(run_id, status=status)
-        else:
-            await _last_word(store, run_id, status)
-
-
-async def _last_word(store: LightningStore, run_id: str, status: RunStatus) -> None:
-    """Tell the store how the run ended, if it can be reached soon."""
-    try:
-        async with asyncio.timeout(LAST_WORD_SECONDS):
-            await store.update_run(run_id, status=status)
-    except (TimeoutError, StoreError) as error:
-        reason = error or "no answer in time"
-        log.warning("the store does not hear that the run %s is %s: %s", run_id, status, reason)
-
-
 def _meeting_place(part: Part, store: LightningStore | None) -> LightningStore | None:
     """The store that a role meets the others at; None for one of this run's own."""
     if part.store_url is not None:
@@ -384,13 +355,3 @@ def _learner_for(policy: Policy | None, algorithm: Algorithm) -> Learner:
     from agl.learners.torch.learner import TorchLearner
 
     return TorchLearner(policy=policy, critic="head")
-
-
-def _git_commit() -> str | None:
-    """The commit of the folder the command was started in, None outside a repository."""
-    with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
-        )
-        return done.stdout.strip()
-    return None
