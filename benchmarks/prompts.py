@@ -1,9 +1,9 @@
-"""What searches for prompts find at equal budget: `python benchmarks/prompts.py`.
+"""What searches for prompts find at equal budget: `python benchmarks/prompts.py [--recipe gepa_sql]`.
 
-For every seed (of the scripted model, the tasks, the search): each algorithm searches with the recipe apo_rooms and the
-same limit of rollouts, and its prompt is measured on 200 requests of the test split, which no search and no setting
-has seen; the start is measured on the same. Everything runs through `agl train`: store, runner, proxy, spans. Prints
-a line a run and a table; writes benchmarks/results/prompts.json.
+For every seed (of the scripted model, the tasks, the search): each algorithm searches with the recipe and the same
+limit of rollouts, and its prompt is measured on 200 tasks of the test split, which no search and no setting has seen;
+the start is measured on the same. Everything runs through `agl train`: store, runner, proxy, spans. Prints a line a run
+and a table; writes benchmarks/results/prompts.json, of other recipes than apo_rooms prompts_RECIPE.json.
 """
 
 from __future__ import annotations
@@ -24,16 +24,28 @@ from report import machine, write
 T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 """Two-sided 95% points of Student's t for so many runs."""
 ALGORITHMS = {
-    "apo": ["algorithm.beam_rounds=20"],
+    "apo": [
+        "algorithm=apo",
+        "algorithm.beam_width=3",
+        "algorithm.branch_factor=3",
+        "algorithm.beam_rounds=20",
+    ],
+    "gepa": ["algorithm=gepa", "algorithm.iterations=500"],
     "random_search": ["algorithm=random_search", "algorithm.rounds=100", "algorithm.rewrites_per_round=6"],
 }
 """What makes each search: enough rounds that the budget ends it, else the recipe's settings."""
 
 
-def search(folder: Path, algorithm: str, *, seed: int, budget: int, questions: int) -> dict[str, Any]:
+RECIPES = {"apo_rooms": ["apo", "random_search"], "gepa_sql": ["gepa", "apo", "random_search"]}
+"""What is compared with each recipe."""
+
+
+def search(
+    folder: Path, recipe: str, algorithm: str, *, seed: int, budget: int, questions: int
+) -> dict[str, Any]:
     """Run one search; return what it found, what it took, and its curve."""
     run_dir = folder / f"{algorithm}-{seed}"
-    command = [sys.executable, "-m", "agl", "train", "--run-dir", str(run_dir), "+recipe=apo_rooms"]
+    command = [sys.executable, "-m", "agl", "train", "--run-dir", str(run_dir), f"+recipe={recipe}"]
     command += [
         *ALGORITHMS[algorithm],
         f"algorithm.budget.max_rollouts={budget}",
@@ -112,26 +124,29 @@ def _interval(values: list[float]) -> dict[str, float]:
 def main() -> None:
     """Run the grid and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=list(ALGORITHMS))
+    parser.add_argument("--recipe", default="apo_rooms", choices=list(RECIPES))
+    parser.add_argument("--algorithms", nargs="+", choices=list(ALGORITHMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--budget", type=int, default=600, help="rollouts of each search")
     parser.add_argument("--questions", type=int, default=200)
     arguments = parser.parse_args()
     conditions = {**machine(), "budget_rollouts": arguments.budget, "questions": arguments.questions}
-    rows: list[dict[str, Any]] = []
+    recipe, rows = arguments.recipe, list[dict[str, Any]]()
+    file = "prompts" if recipe == "apo_rooms" else f"prompts_{recipe}"
     with tempfile.TemporaryDirectory() as folder:
         for seed in arguments.seeds:
-            for algorithm in arguments.algorithms:
+            for algorithm in arguments.algorithms or RECIPES[recipe]:
                 rows.append(
                     search(
                         Path(folder),
+                        recipe,
                         algorithm,
                         seed=seed,
                         budget=arguments.budget,
                         questions=arguments.questions,
                     )
                 )
-                write("prompts", conditions, {"runs": rows, "summary": summary(rows)})
+                write(file, conditions, {"runs": rows, "summary": summary(rows)})
     for name, found in summary(rows).items():
         numbers = "  ".join(f"{kind} {value:+.3f}" for kind, value in found.items())
         print(f"{name:24} {numbers}")

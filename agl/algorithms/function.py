@@ -95,8 +95,8 @@ class FunctionAlgorithm(RetrySettings):
     Args:
         function: async; see ``algo``.
         settings: values for the function's own parameters.
-        temperature: of the agent's calls.
-        max_tokens: longest answer of one of the agent's calls.
+        temperature: of the agent's calls; null leaves temperature and top_p to the agent and the model.
+        max_tokens: longest answer of one of the agent's calls; null likewise.
         sampling: further request parameters of the agent's calls.
         evaluate_repeats: rollouts of each validation task, before and after.
         max_bad_fraction: the run stops when more rollouts than this give no reward.
@@ -104,8 +104,8 @@ class FunctionAlgorithm(RetrySettings):
 
     function: Callable[..., Any]
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
-    temperature: float = 0.0
-    max_tokens: int = 1024
+    temperature: float | None = 0.0
+    max_tokens: int | None = 1024
     sampling: dict[str, Any] = field(default_factory=dict[str, Any])
     evaluate_repeats: int = 1
     max_bad_fraction: float = 0.5
@@ -115,9 +115,9 @@ class FunctionAlgorithm(RetrySettings):
         check_algorithm(self.function)
         self._bound()
         for name in ("max_tokens", "evaluate_repeats"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.temperature < 0:
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ConfigError(f"{name}={value} must be at least 1")
+        if self.temperature is not None and self.temperature < 0:
             raise ConfigError(f"temperature={self.temperature} must not be negative")
         if not 0 <= self.max_bad_fraction <= 1:
             raise ConfigError(f"max_bad_fraction={self.max_bad_fraction} must be from 0 to 1")
@@ -139,13 +139,11 @@ class FunctionAlgorithm(RetrySettings):
             )
 
     def agent_sampling(self) -> dict[str, Any]:
-        """Request parameters of the agent's calls."""
-        return {
-            "top_p": 1.0,
-            **self.sampling,
-            "temperature": self.temperature,
-            "max_tokens": self.max_tokens,
-        }
+        """Request parameters that are forced on the agent's calls; what is null is not sent."""
+        top_p = None if self.temperature is None else 1.0
+        given = {"top_p": top_p, **self.sampling}
+        given |= {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        return {name: value for name, value in given.items() if value is not None}
 
     async def run(self, context: RunContext) -> RunResult:
         """Evaluate, call the function, publish what it chose, evaluate again."""
@@ -242,7 +240,7 @@ class FunctionAlgorithm(RetrySettings):
         evaluation = await evaluate(
             context.store,
             context.val_tasks,
-            name="val/reward" if self.temperature > 0 else "val/reward_greedy",
+            name="val/reward_greedy" if self.temperature == 0 else "val/reward",
             id_prefix=f"{context.run_id}-val-{digest}",
             resources_id=await context.policy.publish(f"val-{digest}", resources),
             seed=rollout_seed(context.seed, "val"),

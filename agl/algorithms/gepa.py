@@ -37,7 +37,7 @@ class GEPA(PromptSearch):
     """Reflective prompt evolution, beside what all searches have.
 
     Args:
-        diversity_temperature: of the reflections.
+        diversity_temperature: of the reflections; null leaves it to the model.
         iterations: of choosing parents, reflecting on a minibatch each, and trying what came of it.
         proposals_per_iteration: parents, each with a minibatch of its own, that are rewritten side by side.
         minibatch_size: feedback tasks that a reflection reads; a rewrite that earns more on them goes on to all
@@ -52,7 +52,7 @@ class GEPA(PromptSearch):
         reflect_file: POML of the question; null is agl's own (``algorithms/prompts/reflect.poml``).
     """
 
-    diversity_temperature: float = 1.0
+    diversity_temperature: float | None = 1.0
     iterations: int = 20
     proposals_per_iteration: int = 1
     minibatch_size: int = 3
@@ -70,7 +70,7 @@ class GEPA(PromptSearch):
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
         if self.max_merges < 0:
             raise ConfigError(f"max_merges={self.max_merges} must not be negative")
-        if self.diversity_temperature < 0:
+        if self.diversity_temperature is not None and self.diversity_temperature < 0:
             raise ConfigError(f"diversity_temperature={self.diversity_temperature} must not be negative")
         self.question_file()
 
@@ -84,7 +84,7 @@ class GEPA(PromptSearch):
 
     def optimizer_sampling(self) -> dict[str, Any]:
         """Request parameters of the reflections."""
-        return {**super().optimizer_sampling(), "temperature": self.diversity_temperature}
+        return self.sampling_at(self.diversity_temperature)
 
     def most_rollouts(self, search: Search) -> int:
         """Return how many rollouts the search can take at most."""
@@ -348,6 +348,6 @@ async def _scored(search: Search, pairs: Sequence[tuple[Candidate, Sequence[int]
     wanted: dict[str, tuple[Candidate, dict[int, None]]] = {}
     for candidate, tasks in pairs:
         wanted.setdefault(candidate.candidate_id, (candidate, {}))[1].update(dict.fromkeys(tasks))
-    search.check_budget(sum(search.scorer.num_new([one], [*tasks]) for one, tasks in wanted.values()))
+    await search.check_rollouts([([one], [*tasks]) for one, tasks in wanted.values()])
     phase = f"iteration {search.round}"
     await side_by_side([search.score([one], [*tasks], phase=phase) for one, tasks in wanted.values()])

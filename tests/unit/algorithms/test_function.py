@@ -238,6 +238,11 @@ async def test_moved_weights_are_saved_and_measured(tmp_path: Path) -> None:
     assert len(claimed) == 4
 
 
+def test_what_is_null_is_not_forced_on_the_model() -> None:
+    settings = FunctionAlgorithm(function=named, temperature=None, max_tokens=None, sampling={"top_k": 5})
+    assert settings.agent_sampling() == {"top_k": 5}
+
+
 @algo
 async def named(*, size: int = 3) -> None:
     """An algorithm in a file."""
