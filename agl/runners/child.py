@@ -25,7 +25,7 @@ from agl.runners.runner import LitAgentRunner
 from agl.runners.transfer import unpacked
 from agl.store.client import LightningStoreClient
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("agl.runners.child")  # this module is the program
 
 END_SECONDS = 3.8
 """From the end of the parent: agents get 2 s of it, handing back 1.5 s. A child still there then ends itself."""
@@ -131,7 +131,7 @@ async def _work(packed_order: bytes, channel: Channel) -> None:
     try:
         await _run(order, channel, stop)
     except asyncio.CancelledError:
-        log.info("stopped")
+        log.debug("stopped")
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
