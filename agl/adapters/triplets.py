@@ -40,8 +40,8 @@ def calls_of_attempt(spans: Sequence[Span], *, agents: Sequence[str] | None = No
         spans: of one attempt, in any order.
         agents: names or regular expressions (matched whole) of the agents whose calls are trained; None is everyone.
     """
-    ordered = sorted(spans, key=lambda span: (span.sequence_id or 0, span.start_time_ns))
-    calls = [span for span in ordered if is_call(span) and _wanted(span, agents)]
+    ordered = _in_order(spans)
+    calls = calls_of_agents(ordered, agents=agents)
     rewards = _rewards_of_calls(calls, ordered)
     triplets: list[Triplet] = []
     dropped: Counter[str] = Counter()
@@ -53,6 +53,15 @@ def calls_of_attempt(spans: Sequence[Span], *, agents: Sequence[str] | None = No
             choices[-1] = replace(choices[-1], reward=rewards.get(span.span_id))
         triplets += choices
     return CallsOfAttempt(num_calls=len(calls), triplets=triplets, dropped=dropped)
+
+
+def calls_of_agents(spans: Sequence[Span], *, agents: Sequence[str] | None = None) -> list[Span]:
+    """Return the answered calls of these agents, in their order; None is everyone."""
+    return [span for span in _in_order(spans) if is_call(span) and _wanted(span, agents)]
+
+
+def _in_order(spans: Sequence[Span]) -> list[Span]:
+    return sorted(spans, key=lambda span: (span.sequence_id or 0, span.start_time_ns))
 
 
 def is_call(span: Span) -> bool:

@@ -26,12 +26,16 @@ FORMAT = 1
 class LoopState:
     """Where the loop stands behind an iteration; the task order follows from the iteration and the seed.
 
-    ``elapsed_seconds`` is the time of all iterations, those of earlier processes of the run included.
+    ``elapsed_seconds`` is the time of all iterations, those of earlier processes of the run included. Where rounds of
+    sampling have several optimizer steps each, ``iteration`` counts these, and ``round`` and ``steps_in_round`` say
+    whose they are.
     """
 
     iteration: int = 0
     counts: RolloutCounts = field(default_factory=RolloutCounts)
     elapsed_seconds: float = 0.0
+    round: int = 0
+    steps_in_round: int = 0
 
 
 async def save_checkpoint(folder: Path, state: LoopState, learner: Learner, *, keep: int) -> Path:
@@ -90,7 +94,13 @@ async def load_checkpoint(path: Path, learner: Learner) -> LoopState:
 
 def _plain(state: LoopState) -> dict[str, Any]:
     counts = {field.name: getattr(state.counts, field.name) for field in fields(state.counts)}
-    return {"iteration": state.iteration, "counts": counts, "elapsed_seconds": state.elapsed_seconds}
+    return {
+        "iteration": state.iteration,
+        "counts": counts,
+        "elapsed_seconds": state.elapsed_seconds,
+        "round": state.round,
+        "steps_in_round": state.steps_in_round,
+    }
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from agl.types.sample import PolicyLoss, TrainingSample, Trajectory, UpdateReport
+from agl.types.sample import Loss, TrainingSample, Trajectory, UpdateReport
 from agl.types.weights import PolicyWeights
 
 
@@ -23,7 +24,7 @@ class Learner(AbstractAsyncContextManager["Learner"], Protocol):
         """How many ``update`` calls have changed the weights."""
         ...
 
-    def check(self, loss: PolicyLoss, *, needs_values: bool) -> None:
+    def check(self, loss: Loss, *, needs_values: bool) -> None:
         """Refuse, also before it is entered, a loss or a call of ``values`` that this learner is not built for.
 
         Raises:
@@ -46,7 +47,7 @@ class Learner(AbstractAsyncContextManager["Learner"], Protocol):
         """
         ...
 
-    async def update(self, samples: Sequence[TrainingSample], loss: PolicyLoss) -> UpdateReport:
+    async def update(self, samples: Sequence[TrainingSample], loss: Loss) -> UpdateReport:
         """Take the optimizer steps that ``loss`` asks for. An empty list changes nothing and says so in the report."""
         ...
 
@@ -64,4 +65,26 @@ class Learner(AbstractAsyncContextManager["Learner"], Protocol):
 
     async def save_policy(self, folder: Path) -> None:
         """Write the policy as an ordinary Hugging Face folder with its tokenizer; LoRA merged."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatTokens:
+    """How the policy writes conversations.
+
+    Args:
+        tokenizer: transformers' tokenizer, with a chat template.
+        end_ids: the tokens that end an answer.
+    """
+
+    tokenizer: Any
+    end_ids: frozenset[int]
+
+
+@runtime_checkable
+class ReadsChats(Protocol):
+    """A learner that can also turn text into the tokens of its policy."""
+
+    async def chat_tokens(self) -> ChatTokens:
+        """Return how the policy writes conversations."""
         ...

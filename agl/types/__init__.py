@@ -27,7 +27,16 @@ from agl.types.rollout import (
     RolloutStatus,
 )
 from agl.types.run import MetricPoint, Run, RunStatus
-from agl.types.sample import PolicyLoss, TrainingSample, Trajectory, Triplet, UpdateReport
+from agl.types.sample import (
+    LikelihoodLoss,
+    Loss,
+    PolicyLoss,
+    PreferenceLoss,
+    TrainingSample,
+    Trajectory,
+    Triplet,
+    UpdateReport,
+)
 from agl.types.span import Span, SpanEvent, SpanKind, SpanLink, SpanStatus, SpanStatusCode
 from agl.types.weights import PolicyWeights
 from agl.types.worker import Worker, WorkerStatus
@@ -40,7 +49,9 @@ __all__ = [
     "AttemptedRollout",
     "ErrorInfo",
     "Json",
+    "LikelihoodLoss",
     "Lora",
+    "Loss",
     "MetricPoint",
     "MetricQuery",
     "Mode",
@@ -50,6 +61,7 @@ __all__ = [
     "Policy",
     "PolicyLoss",
     "PolicyWeights",
+    "PreferenceLoss",
     "PromptTemplate",
     "ProxyLLM",
     "Record",

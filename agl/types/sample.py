@@ -69,15 +69,20 @@ class TrainingSample:
     rollout_id: str
     token_ids: Sequence[int]
     loss_mask: Sequence[int]
-    old_logprobs: Sequence[float]
-    advantages: Sequence[float]
+    old_logprobs: Sequence[float] | None = None
+    """None for losses that do not ask how likely the tokens were when they were sampled."""
+    advantages: Sequence[float] | None = None
     temperature: float = 1.0
     policy_version: int = 0
     returns: Sequence[float] | None = None
     """Targets of the value model; None for algorithms without a critic."""
     old_values: Sequence[float] | None = None
     weight: float = 1.0
-    """Multiplies the sequence's loss."""
+    """Multiplies the sequence's loss; the samples of a pair have the same."""
+    pair_id: str | None = None
+    """Of the two rollouts that ``PreferenceLoss`` compares; None outside of pairs."""
+    preferred: bool = False
+    """Whether it belongs to the better one of its pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +112,33 @@ class PolicyLoss:
     """How much of the run lies behind this update, from 0 to 1; learning-rate schedules follow it."""
     max_kl: float | None = None
     """Stop the remaining minibatches once the mean k1 KL to the sampling policy exceeds this; None is never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikelihoodLoss:
+    """Supervised learning: -log p of every token under ``loss_mask``. One update is one optimizer step."""
+
+    aggregation: Aggregation = "token_mean"
+    progress: float = 0.0
+    """How much of the run lies behind this update, from 0 to 1; learning-rate schedules follow it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferenceLoss:
+    """Direct preference optimization: the better rollout of each pair against the worse, both against the frozen first
+    policy. One update is one optimizer step on the mean over its pairs.
+
+    Source: arXiv:2305.18290, eq. 7. Difference: the sides are rollouts, whose likelihood is that of all their sampled
+    tokens, so what stands between the calls of an agent may differ, too.
+    """
+
+    beta: float = 0.1
+    """How strongly the policy is held to the reference."""
+    progress: float = 0.0
+
+
+Loss = PolicyLoss | LikelihoodLoss | PreferenceLoss
+"""All that a learner may be asked for; ``check`` refuses what it cannot do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

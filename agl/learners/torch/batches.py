@@ -1,10 +1,10 @@
 """Samples to tensors: rollouts into minibatches, minibatches into micro-batches of like length.
 
-Sequences are padded on the right and run without an attention mask: under causal attention no real token sees
-the padding behind it. Only positions whose next token was sampled are looked at afterwards
-(``MicroBatch.rows_N``).
+Lines are padded on the right and run without an attention mask: under causal attention no real token sees the padding
+behind it. A line holds one sequence, or several (``packing``). Only positions whose next token was sampled are looked
+at afterwards (``MicroBatch.rows_N``).
 
-Shape suffixes: B sequences, T positions, N sampled tokens of all sequences one after the other.
+Shape suffixes: B lines, T positions, N sampled tokens of all sequences one after the other.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from agl.learners.torch.packing import planned_lines
 from agl.types.sample import TrainingSample, Trajectory
 
 
@@ -31,6 +32,8 @@ class Row:
         targets_N: the sampled tokens.
         temperature: under which they were sampled.
         weight: multiplies the sequence's loss.
+        pair_id: of the two rollouts that are compared, None outside of pairs.
+        preferred: whether it belongs to the better one of its pair.
     """
 
     rollout_id: str
@@ -39,6 +42,8 @@ class Row:
     targets_N: Tensor
     temperature: float
     weight: float = 1.0
+    pair_id: str | None = None
+    preferred: bool = False
     old_logprobs_N: Tensor | None = None
     advantages_N: Tensor | None = None
     returns_N: Tensor | None = None
@@ -52,18 +57,30 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Which of a micro-batch's pairs each sampled token is of, and whether of its preferred side: 1.0, or 0.0."""
+
+    count: int
+    pairs_N: Tensor
+    preferred_N: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
     """What one forward takes: padded inputs, and where in the flat batch each sampled token's input is.
 
     Args:
         indices: which of the rows given these are, in the order of the batch.
+        positions_BT: of each input in its own sequence; None where every line is one sequence.
         rows_N: index into the B * T input positions.
         temperature_N: None when all are 1, which spares a pass over the logits.
-        weights_N: of ``losses.token_weights``.
+        weights_N: of ``losses.token_weights``, or of each token's pair.
+        pairs: None outside of pairs.
     """
 
     indices: tuple[int, ...]
     ids_BT: Tensor
+    positions_BT: Tensor | None
     rows_N: Tensor
     targets_N: Tensor
     temperature_N: Tensor | None
@@ -73,6 +90,7 @@ class MicroBatch:
     returns_N: Tensor | None
     old_values_N: Tensor | None
     reference_logprobs_N: Tensor | None
+    pairs: Pairs | None
 
 
 def row_from_trajectory(sequence: Trajectory | TrainingSample, *, vocab_size: int) -> Row | None:
@@ -134,6 +152,8 @@ def row_from_sample(sample: TrainingSample, *, vocab_size: int) -> Row | None:
         targets_N=row.targets_N,
         temperature=row.temperature,
         weight=row.weight,
+        pair_id=sample.pair_id,
+        preferred=sample.preferred,
         old_logprobs_N=column("old_logprobs", sample.old_logprobs),
         advantages_N=column("advantages", sample.advantages),
         returns_N=column("returns", sample.returns),
@@ -142,14 +162,14 @@ def row_from_sample(sample: TrainingSample, *, vocab_size: int) -> Row | None:
 
 
 def minibatches(rows: Sequence[Row], minibatch_rollouts: int | None, rng: random.Random) -> list[list[Row]]:
-    """Return all rows in random order of their rollouts, cut into minibatches of at most so many rollouts.
+    """Return all rows in random order of their rollouts or pairs, cut into minibatches of at most so many.
 
     The rollouts are spread evenly: 100 at most 32 at a time are four minibatches of 25, never 32, 32, 32 and
     4, because a step on few rollouts is as long as any other and mostly noise.
     """
     by_rollout: dict[str, list[Row]] = {}
     for row in rows:
-        by_rollout.setdefault(row.rollout_id, []).append(row)
+        by_rollout.setdefault(row.rollout_id if row.pair_id is None else row.pair_id, []).append(row)
     groups = list(by_rollout.values())
     rng.shuffle(groups)
     count = 1 if minibatch_rollouts is None else -(-len(groups) // minibatch_rollouts)
@@ -157,60 +177,86 @@ def minibatches(rows: Sequence[Row], minibatch_rollouts: int | None, rng: random
     return [[row for group in groups[start:end] for row in group] for start, end in pairwise(borders)]
 
 
-def planned_micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Return indices into ``lengths`` in groups that, padded to their longest, have at most ``max_tokens``.
-
-    Longest first, so that neighbours are of like length and the largest need of memory shows at once. A
-    sequence longer than ``max_tokens`` is a group of its own.
-    """
-    groups: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= max_tokens:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
-    return groups
-
-
 def micro_batches(
-    rows: Sequence[Row], weights: Sequence[float], *, max_tokens: int, device: torch.device
+    rows: Sequence[Row],
+    weights: Sequence[float],
+    *,
+    max_tokens: int,
+    device: torch.device,
+    packed: bool = False,
 ) -> list[MicroBatch]:
-    """Return the rows as micro-batches on the device; ``weights`` has one per row, of each of its tokens."""
-    return [
-        _micro_batch(
-            tuple(group), [rows[index] for index in group], [weights[index] for index in group], device
-        )
-        for group in planned_micro_batches([len(row.ids_T) for row in rows], max_tokens)
-    ]
+    """Return the rows as micro-batches on the device, those of a pair together.
+
+    Args:
+        rows: of one minibatch.
+        weights: one per row, of each of its tokens.
+        max_tokens: of a micro-batch, padding included; a longer sequence, or pair, is one of its own.
+        device: where the batches go.
+        packed: let several sequences share a line.
+    """
+    units: dict[object, list[int]] = {}
+    for index, row in enumerate(rows):
+        units.setdefault(index if row.pair_id is None else row.pair_id, []).append(index)
+    lengths = [len(row.ids_T) for row in rows]
+    plan = planned_lines(lengths, [*units.values()], max_tokens=max_tokens, packed=packed)
+    return [_micro_batch(lines, rows, weights, device) for lines in plan]
 
 
 def _micro_batch(
-    indices: tuple[int, ...], rows: Sequence[Row], weights: Sequence[float], device: torch.device
+    lines: Sequence[Sequence[int]], rows: Sequence[Row], weights: Sequence[float], device: torch.device
 ) -> MicroBatch:
-    length = len(rows[0].ids_T)
-    ids_BT = torch.zeros((len(rows), length), dtype=torch.long)
-    for index, row in enumerate(rows):
-        ids_BT[index, : len(row.ids_T)] = row.ids_T
-    temperatures = [row.temperature for row in rows]
-    counts_B = torch.tensor([row.num_sampled for row in rows])
+    indices = [index for line in lines for index in line]
+    chosen = [rows[index] for index in indices]
+    ids_BT, positions_BT, starts = _laid_out(lines, rows)
+    temperatures = [row.temperature for row in chosen]
+    counts = torch.tensor([row.num_sampled for row in chosen])
 
     def per_token(values: Sequence[float]) -> Tensor:
-        return torch.tensor(values, dtype=torch.float32).repeat_interleave(counts_B).to(device)
+        return torch.tensor(values, dtype=torch.float32).repeat_interleave(counts).to(device)
 
     def joined(columns: Sequence[Tensor | None]) -> Tensor | None:
         present = [column for column in columns if column is not None]
         return torch.cat(present).to(device) if len(present) == len(columns) else None
 
+    numbers = {pair_id: number for number, pair_id in enumerate(dict.fromkeys(row.pair_id for row in chosen))}
     return MicroBatch(
-        indices=indices,
+        indices=tuple(indices),
         ids_BT=ids_BT.to(device),
-        rows_N=torch.cat([row.positions_N - 1 + index * length for index, row in enumerate(rows)]).to(device),
-        targets_N=torch.cat([row.targets_N for row in rows]).to(device),
+        positions_BT=positions_BT.to(device) if len(lines) < len(indices) else None,
+        rows_N=torch.cat([row.positions_N - 1 + start for row, start in zip(chosen, starts, strict=True)]).to(
+            device
+        ),
+        targets_N=torch.cat([row.targets_N for row in chosen]).to(device),
         temperature_N=None if set(temperatures) == {1.0} else per_token(temperatures),
-        weights_N=per_token(weights),
-        old_logprobs_N=joined([row.old_logprobs_N for row in rows]),
-        advantages_N=joined([row.advantages_N for row in rows]),
-        returns_N=joined([row.returns_N for row in rows]),
-        old_values_N=joined([row.old_values_N for row in rows]),
-        reference_logprobs_N=joined([row.reference_logprobs_N for row in rows]),
+        weights_N=per_token([weights[index] for index in indices]),
+        old_logprobs_N=joined([row.old_logprobs_N for row in chosen]),
+        advantages_N=joined([row.advantages_N for row in chosen]),
+        returns_N=joined([row.returns_N for row in chosen]),
+        old_values_N=joined([row.old_values_N for row in chosen]),
+        reference_logprobs_N=joined([row.reference_logprobs_N for row in chosen]),
+        pairs=None
+        if None in numbers
+        else Pairs(
+            count=len(numbers),
+            pairs_N=per_token([numbers[row.pair_id] for row in chosen]).long(),
+            preferred_N=per_token([float(row.preferred) for row in chosen]),
+        ),
     )
+
+
+def _laid_out(lines: Sequence[Sequence[int]], rows: Sequence[Row]) -> tuple[Tensor, Tensor, list[int]]:
+    """The lines' ids and positions, padded, and where in the flat batch each sequence begins."""
+    width = max(sum(len(rows[index].ids_T) for index in line) for line in lines)
+    ids_BT = torch.zeros((len(lines), width), dtype=torch.long)
+    positions_BT = torch.arange(width).repeat(len(lines), 1)
+    starts: list[int] = []
+    for number, line in enumerate(lines):
+        at = 0
+        for index in line:
+            ids_T = rows[index].ids_T
+            end = at + len(ids_T)
+            ids_BT[number, at:end] = ids_T
+            positions_BT[number, at:] = torch.arange(width - at)  # what stays behind the last one is padding
+            starts.append(number * width + at)
+            at = end
+    return ids_BT, positions_BT, starts

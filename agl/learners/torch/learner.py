@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import threading
 import time
@@ -18,7 +19,8 @@ import torch
 from torch import Tensor
 
 from agl.errors import AglError, CheckpointError, ConfigError, require_extra
-from agl.inference.huggingface import check_policy_folder, resolve_device
+from agl.inference.huggingface import check_policy_folder, end_token_ids, load_tokenizer, resolve_device
+from agl.learners.base import ChatTokens
 from agl.learners.torch.batches import Row, row_from_sample, row_from_trajectory
 from agl.learners.torch.checkpoints import (
     Checkpoint,
@@ -27,6 +29,7 @@ from agl.learners.torch.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
+from agl.learners.torch.compute import Compute
 from agl.learners.torch.models import (
     CriticKind,
     Models,
@@ -35,8 +38,8 @@ from agl.learners.torch.models import (
     save_hugging_face,
 )
 from agl.learners.torch.optimizers import Optimizers, OptimizerSettings, Schedule
+from agl.learners.torch.packing import can_pack
 from agl.learners.torch.update import (
-    Compute,
     check_loss,
     floats,
     row_logprobs,
@@ -45,9 +48,10 @@ from agl.learners.torch.update import (
     update_metrics,
 )
 from agl.types.policy import Policy
-from agl.types.sample import PolicyLoss, TrainingSample, Trajectory, UpdateReport
+from agl.types.sample import Loss, PolicyLoss, PreferenceLoss, TrainingSample, Trajectory, UpdateReport
 from agl.types.weights import PolicyWeights
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 MICRO_BATCH_TOKENS = {"cpu": 1024, "cuda": 8192}
 """On CPU from benchmarks/learner.py: 8192 takes 15 % longer than 1024."""
@@ -87,6 +91,7 @@ class TorchLearner:
         critic_learning_rate: of the value head.
         critic_warmup_steps: first optimizer steps, in which only the critic learns.
         reference: keep the first policy for the KL term; with LoRA it is the policy with its adapter off.
+        packing: several sequences share a line of a forward without seeing each other, where the model can do so.
         gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
         mixed_precision: ``auto`` is bfloat16 on GPU and off on CPU.
         num_threads: of torch on CPU; None is 1 for models under 20 million parameters, else torch's own choice.
@@ -109,6 +114,7 @@ class TorchLearner:
         critic_learning_rate: float = 3e-3,
         critic_warmup_steps: int = 0,
         reference: bool = False,
+        packing: bool = False,
         gradient_checkpointing: bool = False,
         mixed_precision: Literal["auto", "off", "bfloat16"] = "auto",
         num_threads: int | None = None,
@@ -138,6 +144,7 @@ class TorchLearner:
         self._micro_batch_tokens = micro_batch_tokens
         self._critic: CriticKind = critic
         self._reference = reference
+        self._packing = packing
         self._gradient_checkpointing = gradient_checkpointing
         self._mixed_precision = mixed_precision
         self._num_threads = num_threads
@@ -171,13 +178,17 @@ class TorchLearner:
         """How many ``update`` calls have changed the weights; 0 while the learner is not open."""
         return 0 if self._loaded is None else self._loaded.policy_version
 
-    def check(self, loss: PolicyLoss, *, needs_values: bool) -> None:
+    def check(self, loss: Loss, *, needs_values: bool) -> None:
         """Refuse a loss, or the need of values, that these settings do not provide for.
 
         Raises:
             ConfigError: the message names the setting.
         """
-        if loss.kl_coef and not self._reference:
+        if isinstance(loss, PreferenceLoss) and not self._reference:
+            raise ConfigError(
+                "preferences are learned against the frozen first policy: set learner.reference=true"
+            )
+        if isinstance(loss, PolicyLoss) and loss.kl_coef and not self._reference:
             raise ConfigError(
                 f"algorithm.kl_coef={loss.kl_coef} needs a frozen reference: set learner.reference=true"
             )
@@ -205,19 +216,19 @@ class TorchLearner:
         """
         if self._critic == "none":
             raise ConfigError("the algorithm needs values, but learner.critic=none: set it to head or model")
-        return await self._in_thread(
-            lambda state: _per_token(
-                trajectories,
-                state.vocab_size,
-                lambda rows: row_values(state.models, rows, state.compute),
-            )
-        )
 
-    async def update(self, samples: Sequence[TrainingSample], loss: PolicyLoss) -> UpdateReport:
+        def read(state: _State) -> list[list[float]]:
+            return _per_token(
+                trajectories, state.vocab_size, lambda rows: row_values(state.models, rows, state.compute)
+            )
+
+        return await self._in_thread(read)
+
+    async def update(self, samples: Sequence[TrainingSample], loss: Loss) -> UpdateReport:
         """Take the optimizer steps that ``loss`` asks for; no samples change nothing.
 
         Raises:
-            ConfigError: ``loss`` needs a critic or a reference that was not built.
+            ConfigError: ``loss`` needs a part that was not built.
             ValueError: a sample contradicts itself.
             AglError: loss or gradient stayed non-finite.
         """
@@ -247,6 +258,10 @@ class TorchLearner:
         """Write the policy as an ordinary Hugging Face folder with its tokenizer; the adapter merged in."""
         await self._in_thread(lambda state: save_hugging_face(state.models, self._policy, folder))
 
+    async def chat_tokens(self) -> ChatTokens:
+        """Return the policy's tokenizer, with its chat template, and the tokens that end an answer."""
+        return await self._in_thread(lambda state: _chat_tokens(self._policy, state.models))
+
     @property
     def _state(self) -> _State:
         if self._loaded is None:
@@ -270,6 +285,10 @@ class TorchLearner:
         small = sum(parameter.numel() for parameter in models.policy.parameters()) < ONE_THREAD_PARAMETERS
         if self._num_threads is not None or small:
             torch.set_num_threads(self._num_threads or 1)
+        vocab_size = models.policy.get_input_embeddings().weight.shape[0]
+        packed = self._packing and can_pack(models.policy, vocab_size=vocab_size, device=device)
+        if self._packing and not packed:
+            log.warning("this model cannot pack sequences: they run in micro-batches of like length")
         critic = models.critic
         return _State(
             models=models,
@@ -286,10 +305,11 @@ class TorchLearner:
                 micro_batch_tokens=self._micro_batch_tokens or MICRO_BATCH_TOKENS[device.type],
                 bfloat16=self._bfloat16(device),
                 stopped=self._closing.is_set,
+                packed=packed,
             ),
             rng=random.Random(self._seed),
             fits=fingerprint(models.policy.config, lora=self._policy.lora, critic=self._critic),
-            vocab_size=models.policy.get_input_embeddings().weight.shape[0],
+            vocab_size=vocab_size,
         )
 
     def _bfloat16(self, device: torch.device) -> bool:
@@ -299,7 +319,7 @@ class TorchLearner:
             )
         return self._mixed_precision != "off" and device.type != "cpu"
 
-    def _update(self, state: _State, samples: Sequence[TrainingSample], loss: PolicyLoss) -> UpdateReport:
+    def _update(self, state: _State, samples: Sequence[TrainingSample], loss: Loss) -> UpdateReport:
         begun = time.perf_counter()
         found = [row_from_sample(sample, vocab_size=state.vocab_size) for sample in samples]
         rows = [row for row in found if row is not None]
@@ -332,6 +352,12 @@ class TorchLearner:
         with cast("Any", torch.random).fork_rng(devices=devices):
             cast("Any", torch).manual_seed(state.rng.getrandbits(63))
             yield
+
+
+def _chat_tokens(policy: Policy, models: Models) -> ChatTokens:
+    tokenizer = load_tokenizer(policy)
+    ends = end_token_ids(tokenizer, models.policy.generation_config)
+    return ChatTokens(tokenizer=tokenizer, end_ids=ends)
 
 
 def _save(state: _State, folder: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, logsigmoid
 
 from agl.types.sample import Aggregation, KlEstimator
 
@@ -94,6 +95,22 @@ def logprobs_and_entropy(
         # A token that is ruled out has logprob -inf and probability 0; its share of the entropy is 0.
         entropy_N = -(logprobs_NV.exp() * logprobs_NV.clamp_min(torch.finfo(torch.float32).min)).sum(dim=-1)
     return logprobs_N, entropy_N
+
+
+def logprobs_of_targets(logits_NV: Tensor, targets_N: Tensor, temperature_N: Tensor | None) -> Tensor:
+    """Return each target's logprob under softmax(logits / temperature), without what the entropy would cost."""
+    logits_NV = logits_NV.float()
+    if temperature_N is not None:
+        logits_NV = logits_NV / temperature_N[:, None]
+    return -cross_entropy(logits_NV, targets_N, reduction="none")
+
+
+def preference_loss(better_P: Tensor, worse_P: Tensor, *, beta: float) -> Tensor:
+    """Return the loss of each pair from its sides' log(policy / reference), summed over their tokens.
+
+    -log sigmoid(beta * better - beta * worse), arXiv:2305.18290, eq. 7.
+    """
+    return -logsigmoid(beta * (better_P - worse_P))
 
 
 def token_weights(

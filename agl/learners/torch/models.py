@@ -123,14 +123,20 @@ def load_models(
 
 
 def hidden_and_logits(
-    model: Any, ids_BT: Tensor, rows_N: Tensor, *, logits: bool = True
+    model: Any,
+    ids_BT: Tensor,
+    rows_N: Tensor,
+    *,
+    positions_BT: Tensor | None = None,
+    logits: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Return hidden_NH, the output layer's input at ``rows_N`` of the flattened batch, and its logits_NV.
 
     The output layer is the largest matrix product of a small model and its result the largest tensor of any,
     so it sees only the positions that are asked for (none with ``logits=False``). They are picked at the
     layer's door because what a model does to its logits behind it (scaling, soft caps) then stays the model's
-    own business.
+    own business. ``positions_BT`` begins anew with each of several sequences in a line, which then see nothing of
+    each other (transformers makes the mask of it).
     """
     hidden: list[Tensor] = []
 
@@ -141,7 +147,8 @@ def hidden_and_logits(
 
     hook = model.get_output_embeddings().register_forward_pre_hook(pick)
     try:
-        output = model(input_ids=ids_BT, use_cache=False)
+        positions = {} if positions_BT is None else {"position_ids": positions_BT}
+        output = model(input_ids=ids_BT, use_cache=False, **positions)
     finally:
         hook.remove()
     return hidden[0], output.logits[0]

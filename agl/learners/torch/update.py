@@ -15,49 +15,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from agl.errors import ConfigError, RunStoppedError
-from agl.learners.torch.batches import MicroBatch, Row, micro_batches, minibatches
-from agl.learners.torch.losses import (
-    clipped_surrogate,
-    kl_divergence,
-    logprobs_and_entropy,
-    squared_value_error,
-    token_weights,
-)
-from agl.learners.torch.models import Models, hidden_and_logits
+from agl.errors import ConfigError
+from agl.learners.torch.batches import MicroBatch, Row, minibatches
+from agl.learners.torch.compute import Compute
+from agl.learners.torch.losses import logprobs_of_targets, token_weights
+from agl.learners.torch.models import Models
+from agl.learners.torch.objectives import objective
 from agl.learners.torch.optimizers import Optimizers, StepOutcome
-from agl.types.sample import PolicyLoss
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compute:
-    """How forwards run.
-
-    Args:
-        device: where models and batches are.
-        micro_batch_tokens: most tokens, padding included, of one forward.
-        bfloat16: matrix products in bfloat16 (autocast); losses stay in float32.
-        stopped: whether to give up at the next micro-batch, because the learner is being closed.
-    """
-
-    device: torch.device
-    micro_batch_tokens: int
-    bfloat16: bool
-    stopped: Callable[[], bool]
-
-    def forward(self, model: Any, batch: MicroBatch, *, logits: bool = True) -> tuple[Tensor, Tensor]:
-        """Return ``hidden_and_logits`` of the batch."""
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
-            return hidden_and_logits(model, batch.ids_BT, batch.rows_N, logits=logits)
-
-    def micro_batches(self, rows: Sequence[Row], weights: Sequence[float]) -> list[MicroBatch]:
-        """Return the rows as micro-batches on the device."""
-        return micro_batches(rows, weights, max_tokens=self.micro_batch_tokens, device=self.device)
-
-    def check_stopped(self) -> None:
-        """Raise RunStoppedError when the learner is being closed."""
-        if self.stopped():
-            raise RunStoppedError("the learner was closed in the middle of its work")
+from agl.types.sample import LikelihoodLoss, Loss, PolicyLoss, PreferenceLoss
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,17 +35,36 @@ class Tally:
     stopped_by_kl: bool = False
 
 
-def check_loss(models: Models, rows: Sequence[Row], loss: PolicyLoss) -> None:
+def check_loss(models: Models, rows: Sequence[Row], loss: Loss) -> None:
     """Check that models and samples have what the loss needs.
 
     Raises:
         ConfigError: a model is missing; the message names the setting.
-        ValueError: some samples have returns or old values and others do not.
+        ValueError: samples lack something, or some have returns or old values and others do not.
     """
+    if isinstance(loss, PolicyLoss):
+        _check_policy_loss(models, rows, loss)
+    elif isinstance(loss, PreferenceLoss):
+        if models.reference_kind == "none":
+            raise ConfigError(
+                "preferences are learned against the frozen first policy: set learner.reference=true"
+            )
+        sides: dict[str | None, set[bool]] = {}
+        for row in rows:
+            sides.setdefault(row.pair_id, set()).add(row.preferred)
+        lone = [pair_id for pair_id, found in sides.items() if pair_id is None or len(found) < 2]
+        if lone:
+            raise ValueError(f"{len(lone)} of {len(sides)} pairs lack a side, first {lone[0]}")
+
+
+def _check_policy_loss(models: Models, rows: Sequence[Row], loss: PolicyLoss) -> None:
     if loss.kl_coef and models.reference_kind == "none":
         raise ConfigError(
             f"algorithm.kl_coef={loss.kl_coef} needs a frozen reference: set learner.reference=true"
         )
+    lacking = sum(row.old_logprobs_N is None or row.advantages_N is None for row in rows)
+    if lacking:
+        raise ValueError(f"{lacking} of {len(rows)} samples have no old_logprobs or no advantages")
     with_returns = sum(row.returns_N is not None for row in rows)
     if with_returns and models.critic is None:
         raise ConfigError(
@@ -97,9 +81,7 @@ def row_logprobs(models: Models, rows: Sequence[Row], compute: Compute, *, refer
 
     def run(batch: MicroBatch, model: Any) -> Tensor:
         _hidden, logits_NV = compute.forward(model, batch)
-        return logprobs_and_entropy(logits_NV, batch.targets_N, batch.temperature_N, entropy_gradient=False)[
-            0
-        ]
+        return logprobs_of_targets(logits_NV, batch.targets_N, batch.temperature_N)
 
     with models.without_dropout():
         if not reference:
@@ -125,25 +107,27 @@ def take_steps(
     models: Models,
     optimizers: Optimizers,
     rows: Sequence[Row],
-    loss: PolicyLoss,
+    loss: Loss,
     *,
     compute: Compute,
     rng: random.Random,
 ) -> Tally:
     """Take the optimizer steps that ``loss`` asks for, over rows of which there is at least one."""
-    if models.reference_kind != "none":
+    if models.reference_kind != "none" and not isinstance(loss, LikelihoodLoss):
         references = row_logprobs(models, rows, compute, reference=True)
         rows = [
             replace(row, reference_logprobs_N=logprobs.cpu())
             for row, logprobs in zip(rows, references, strict=True)
         ]
     tally = Tally()
-    for _ in range(loss.epochs):
-        for minibatch in minibatches(rows, loss.minibatch_rollouts, rng):
+    epochs, at_most = (loss.epochs, loss.minibatch_rollouts) if isinstance(loss, PolicyLoss) else (1, None)
+    for _ in range(epochs):
+        for minibatch in minibatches(rows, at_most, rng):
             trains_policy = optimizers.trains_policy
             sums = _gather_gradients(models, minibatch, loss, compute, trains_policy=trains_policy)
             tally.minibatches.append(sums)
-            if loss.max_kl is not None and sums["kl"] > loss.max_kl * sums["tokens"]:
+            max_kl = loss.max_kl if isinstance(loss, PolicyLoss) else None
+            if max_kl is not None and sums["kl"] > max_kl * sums["tokens"]:
                 optimizers.clear()
                 tally.stopped_by_kl = True
                 return tally
@@ -154,19 +138,18 @@ def take_steps(
 
 
 def update_metrics(tally: Tally) -> dict[str, float]:
-    """Return the report's numbers: losses as means over minibatches, the rest as means over tokens."""
+    """Return the report's numbers: losses as means over minibatches, the rest as means over tokens or pairs."""
     batches = tally.minibatches
 
     def total(name: str) -> float:
         return math.fsum(sums[name] for sums in batches)
 
     tokens = total("tokens")
-    metrics = {name: total(name) / len(batches) for name in ("loss", "policy_loss")}
-    metrics |= {name: total(name) / tokens for name in ("kl", "entropy", "clip_fraction")}
-    if "kl_reference" in batches[0]:
-        metrics["kl_reference"] = total("kl_reference") / tokens
-    if "value_loss" in batches[0]:
-        metrics["value_loss"] = total("value_loss") / len(batches)
+    known = batches[0]
+    metrics = {name: total(name) / len(batches) for name in _PER_MINIBATCH if name in known}
+    metrics |= {name: total(name) / tokens for name in _PER_TOKEN if name in known}
+    metrics |= {name: total(name) / total("pairs") for name in _PER_PAIR if name in known}
+    if "value_loss" in known:
         variance = total("returns_squared") / tokens - (total("returns") / tokens) ** 2
         if variance > 0:
             metrics["explained_variance"] = 1.0 - total("errors_squared") / tokens / variance
@@ -174,12 +157,16 @@ def update_metrics(tally: Tally) -> dict[str, float]:
     if steps:
         metrics["grad_norm"] = math.fsum(step.grad_norm for step in steps) / len(steps)
         metrics["learning_rate"] = steps[-1].learning_rate
-    return metrics | {
-        "ratio_max": max(sums["ratio_max"] for sums in batches),
-        "logprob_gap_first": batches[0]["logprob_gap"],
-        "skipped_steps": float(len(tally.outcomes) - len(steps)),
-        "stopped_by_kl": float(tally.stopped_by_kl),
-    }
+    if "ratio_max" in known:
+        metrics["ratio_max"] = max(sums["ratio_max"] for sums in batches)
+        metrics["logprob_gap_first"] = known["logprob_gap"]
+        metrics["stopped_by_kl"] = float(tally.stopped_by_kl)
+    return metrics | {"skipped_steps": float(len(tally.outcomes) - len(steps))}
+
+
+_PER_MINIBATCH = ("loss", "policy_loss", "value_loss")
+_PER_TOKEN = ("kl", "entropy", "clip_fraction", "kl_reference", "negative_logprob")
+_PER_PAIR = ("pairs_right", "margin", "reward_preferred", "reward_rejected")
 
 
 def floats(numbers_N: Tensor) -> list[float]:
@@ -200,20 +187,15 @@ def _by_row(rows: Sequence[Row], compute: Compute, run: Callable[[MicroBatch], T
 
 
 def _gather_gradients(
-    models: Models, rows: Sequence[Row], loss: PolicyLoss, compute: Compute, *, trains_policy: bool
+    models: Models, rows: Sequence[Row], loss: Loss, compute: Compute, *, trains_policy: bool
 ) -> dict[str, float]:
     """Add the minibatch's gradient to the parameters and return its sums."""
-    weights = token_weights(
-        [row.rollout_id for row in rows],
-        [row.num_sampled for row in rows],
-        [row.weight for row in rows],
-        loss.aggregation,
-    )
+    weights = _weights(rows, loss)
     names: list[str] = []
     sums: list[Tensor] = []
     for batch in compute.micro_batches(rows, weights):
         compute.check_stopped()
-        total, numbers = _micro_batch_loss(models, batch, loss, compute, trains_policy=trains_policy)
+        total, numbers = objective(models, batch, loss, compute, trains_policy=trains_policy)
         if total.requires_grad:
             cast("Any", total).backward()
         names = list(numbers)
@@ -227,69 +209,17 @@ def _gather_gradients(
     return dict(zip(names, floats(torch.stack(joined)), strict=True))
 
 
+def _weights(rows: Sequence[Row], loss: Loss) -> list[float]:
+    """Return the weight of each row's tokens, or of its pair, in the minibatch's loss."""
+    if isinstance(loss, PreferenceLoss):
+        pairs = len({row.pair_id for row in rows})
+        return [row.weight / pairs for row in rows]
+    return token_weights(
+        [row.rollout_id for row in rows],
+        [row.num_sampled for row in rows],
+        [row.weight for row in rows],
+        loss.aggregation,
+    )
+
+
 _MAXIMA = ("ratio_max", "logprob_gap")
-
-
-def _micro_batch_loss(
-    models: Models, batch: MicroBatch, loss: PolicyLoss, compute: Compute, *, trains_policy: bool
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the micro-batch's share of the minibatch's loss, and what the report is made of."""
-    assert batch.old_logprobs_N is not None
-    assert batch.advantages_N is not None
-    with torch.set_grad_enabled(trains_policy):
-        hidden_NH, logits_NV = compute.forward(models.policy, batch)
-        logprobs_N, entropy_N = logprobs_and_entropy(
-            logits_NV, batch.targets_N, batch.temperature_N, entropy_gradient=loss.entropy_coef != 0
-        )
-        loss_N, ratio_N, clipped_N = clipped_surrogate(
-            logprobs_N,
-            batch.old_logprobs_N,
-            batch.advantages_N,
-            clip_low=loss.clip_low,
-            clip_high=loss.clip_high,
-            dual_clip=loss.dual_clip,
-        )
-        policy_loss = (loss_N * batch.weights_N).sum()
-        total = policy_loss
-        gap_N = (batch.old_logprobs_N - logprobs_N).detach()
-        numbers = {
-            "policy_loss": policy_loss,
-            "tokens": torch.ones_like(gap_N).sum(),
-            "kl": gap_N.sum(),
-            "entropy": entropy_N.sum(),
-            "clip_fraction": clipped_N.float().sum(),
-            "ratio_max": ratio_N.max(),
-            "logprob_gap": gap_N.abs().max(),
-        }
-        if batch.reference_logprobs_N is not None:
-            kl_N = kl_divergence(logprobs_N, batch.reference_logprobs_N, loss.kl_estimator)
-            total = total + loss.kl_coef * (kl_N * batch.weights_N).sum()
-            numbers["kl_reference"] = kl_N.sum()
-        if loss.entropy_coef:
-            total = total - loss.entropy_coef * (entropy_N * batch.weights_N).sum()
-    if batch.returns_N is not None:
-        value_loss, value_numbers = _value_loss(models, batch, hidden_NH, loss, compute)
-        total = total + loss.value_coef * value_loss
-        numbers |= value_numbers
-    return total, {"loss": total} | numbers
-
-
-def _value_loss(
-    models: Models, batch: MicroBatch, hidden_NH: Tensor, loss: PolicyLoss, compute: Compute
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the critic's loss, which moves nothing of the policy: a head on its states sees them detached."""
-    assert models.critic is not None
-    assert batch.returns_N is not None
-    if models.critic.backbone is not None:
-        hidden_NH, _ = compute.forward(models.critic.backbone, batch, logits=False)
-    else:
-        hidden_NH = hidden_NH.detach()
-    values_N = models.critic(hidden_NH)
-    error_N = squared_value_error(values_N, batch.returns_N, batch.old_values_N, loss.value_clip)
-    value_loss = (error_N * batch.weights_N).sum()
-    return value_loss, {
-        "value_loss": value_loss,
-        "returns": batch.returns_N.sum(),
-        "returns_squared": batch.returns_N.square().sum(),
-        "errors_squared": (values_N.detach() - batch.returns_N).square().sum(),
-    }

@@ -3,14 +3,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agl.learners.torch.batches import (
     Row,
     micro_batches,
     minibatches,
-    planned_micro_batches,
     row_from_sample,
 )
 from agl.types.sample import TrainingSample
@@ -106,22 +103,6 @@ def test_the_order_of_rollouts_is_the_seeds() -> None:
     assert order(1) == order(1) != order(2)
 
 
-def test_micro_batches_are_filled_with_sequences_of_like_length() -> None:
-    assert planned_micro_batches([3, 10, 2, 9, 1], max_tokens=20) == [[1, 3], [0, 2, 4]]
-
-
-def test_a_sequence_longer_than_the_bound_goes_alone() -> None:
-    assert planned_micro_batches([30, 2, 2], max_tokens=4) == [[0], [1, 2]]
-
-
-@given(st.lists(st.integers(1, 50), min_size=1), st.integers(1, 100))
-def test_every_sequence_is_planned_once_within_the_bound(lengths: list[int], max_tokens: int) -> None:
-    groups = planned_micro_batches(lengths, max_tokens)
-    assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
-    for group in groups:
-        assert len(group) == 1 or len(group) * max(lengths[index] for index in group) <= max_tokens
-
-
 def test_rows_point_at_the_input_before_each_sampled_token() -> None:
     long = row_from_sample(SAMPLE, vocab_size=10)
     short = row_of("r2", length=3)
@@ -139,3 +120,46 @@ def test_rows_point_at_the_input_before_each_sampled_token() -> None:
 def test_temperature_one_for_all_is_no_temperature() -> None:
     (batch,) = micro_batches([row_of("a")], [1.0], max_tokens=100, device=torch.device("cpu"))
     assert batch.temperature_N is None
+
+
+def test_packed_sequences_stand_one_behind_the_other_and_begin_anew_at_position_0() -> None:
+    long = row_from_sample(SAMPLE, vocab_size=10)
+    assert long is not None
+    rows = [row_of("r2", length=3), long, row_of("r3", length=2)]  # inputs of 2, 4 and 1 tokens
+    (batch,) = micro_batches(rows, [0.1, 0.2, 0.3], max_tokens=8, device=torch.device("cpu"), packed=True)
+    assert batch.indices == (1, 0, 2)
+    assert batch.ids_BT.tolist() == [[5, 6, 7, 8], [1, 1, 1, 0]]
+    assert batch.positions_BT is not None
+    assert batch.positions_BT.tolist() == [[0, 1, 2, 3], [0, 1, 0, 1]]  # the last is padding
+    assert batch.rows_N.tolist() == [1, 3, 5, 6]
+    assert batch.targets_N.tolist() == [7, 9, 1, 1]
+    assert batch.weights_N.tolist() == pytest.approx([0.2, 0.2, 0.1, 0.3])
+
+
+def test_without_packing_no_positions_are_given() -> None:
+    (batch,) = micro_batches([row_of("a"), row_of("b")], [1.0, 1.0], max_tokens=9, device=torch.device("cpu"))
+    assert batch.positions_BT is None
+    assert batch.pairs is None
+
+
+def test_the_sides_of_a_pair_share_a_micro_batch_and_know_their_pair() -> None:
+    rows = [
+        replace(row_of("a", 3), pair_id="p", preferred=True),
+        replace(row_of("b", 3), pair_id="q", preferred=True),
+        replace(row_of("c", 2), pair_id="p"),
+        replace(row_of("d", 2), pair_id="q"),
+    ]
+    batches = micro_batches(rows, [0.5] * 4, max_tokens=4, device=torch.device("cpu"))
+    assert [batch.indices for batch in batches] == [(0, 2), (1, 3)]
+    (batch,) = micro_batches(rows, [0.5] * 4, max_tokens=99, device=torch.device("cpu"))
+    assert batch.pairs is not None
+    assert batch.pairs.count == 2
+    assert [batch.indices[at] for at in range(4)] == [0, 2, 1, 3]
+    assert batch.pairs.pairs_N.tolist() == [0, 0, 1, 1]
+    assert batch.pairs.preferred_N.tolist() == [1.0, 0.0, 1.0, 0.0]
+
+
+def test_minibatches_keep_pairs_whole() -> None:
+    rows = [replace(row_of(f"r{index}"), pair_id=f"p{index // 2}") for index in range(8)]
+    batches = minibatches(rows, 2, random.Random(0))
+    assert [len({row.pair_id for row in batch}) for batch in batches] == [2, 2]

@@ -1,0 +1,344 @@
+"""The loop that SFT and DPO share: rounds of sampling, choosing and learning, with held-out rollouts between.
+
+Everything random follows from the seed, the round and the step, and rollouts carry ids made of them. So a resumed run
+finds the rollouts of its rounds in the store, chooses the very same examples, and samples only what is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+from agl.algorithms.base import RunContext, RunResult
+from agl.algorithms.checkpoints import LoopState, load_checkpoint, newest_checkpoint, save_checkpoint
+from agl.algorithms.preflight import preflight
+from agl.algorithms.sampling import (
+    Batch,
+    GroupRequest,
+    bad_ones_run_again,
+    check_bad_fraction,
+    rollout_seed,
+    sample_groups,
+)
+from agl.algorithms.tuning.examples import Example, examples_of_batch
+from agl.algorithms.tuning.past_runs import examples_of_stores
+from agl.algorithms.tuning.settings import TuningSettings
+from agl.data import tasks_of_iteration
+from agl.errors import ConfigError
+from agl.evaluation.counts import RolloutCounts
+from agl.evaluation.evaluate import Evaluation, evaluate
+from agl.evaluation.waiting import WaitedFor
+from agl.learners.base import Learner
+from agl.metrics.base import Progress
+from agl.types import Loss, TrainingSample
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What a round teaches.
+
+    Args:
+        units: samples that belong to one example, or to one pair.
+        metrics: how many there are, and what was left out, by cause.
+    """
+
+    units: list[list[TrainingSample]]
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningAlgorithm(TuningSettings, ABC):
+    """The loop with these settings; a subclass says what is learned from a round, and with which loss."""
+
+    @property
+    def needs_learner(self) -> bool:
+        """Whether it moves weights."""
+        return True
+
+    def check(self, learner: Learner | None, *, trainable: bool) -> None:
+        """Refuse parts that cannot train the policy with this loss."""
+        if learner is None or not trainable:
+            raise ConfigError(
+                f"algorithm {type(self).__name__} moves weights: it needs a learner and an engine that takes"
+                " new weights (learner=torch inference=transformers)"
+            )
+        learner.check(self.loss(), needs_values=False)
+
+    @abstractmethod
+    def loss(self) -> Loss:
+        """The loss that the learner minimises."""
+
+    @abstractmethod
+    def lesson(self, given: Sequence[Example], rounds: Sequence[Sequence[Example]]) -> Lesson:
+        """Choose what is learned in a round, from what was given and what was sampled in it and the rounds before.
+
+        Raises:
+            RunStoppedError: there is nothing to learn; the message says why.
+        """
+
+    async def given(self, context: RunContext, learner: Learner) -> tuple[list[Example], Counter[str]]:
+        """Return what there is to learn from before anything is sampled, and what could not be read, by cause."""
+        return await examples_of_stores(self, context.adapter, learner)
+
+    async def run(self, context: RunContext) -> RunResult:
+        """Improve the policy on the given data and on its own rollouts of the training tasks."""
+        self.check(context.learner, trainable=context.policy.trainable)
+        assert context.learner is not None
+        return await _Loop(settings=self, context=context, learner=context.learner).run()
+
+
+@dataclass(kw_only=True)
+class _Loop:
+    """One run of the loop over one context."""
+
+    settings: TuningAlgorithm
+    context: RunContext
+    learner: Learner
+    state: LoopState = field(default_factory=LoopState)
+    rounds: list[list[Example]] = field(default_factory=list[list[Example]])
+    total_steps: int = 0
+
+    async def run(self) -> RunResult:
+        context, settings = self.context, self.settings
+        saved = self._checkpoint_to_resume()
+        if settings.num_samples:
+            await preflight(
+                context,
+                sampling=settings.train_sampling(),
+                config=settings.rollout_config(),
+                on_wait=lambda waited: self._progress("preflight", waited),
+            )
+        given, unread = await settings.given(context, self.learner)
+        if settings.has_data:
+            left_out = ", ".join(f"{count} {cause}" for cause, count in sorted(unread.items()))
+            context.metrics.note(
+                f"given: {len(given)} examples" + (f"; left out: {left_out}" if unread else "")
+            )
+        before = await self._evaluate(0)
+        if saved is None:
+            await self._report(0, _metrics_of(before))
+        else:
+            self.state = await load_checkpoint(saved, self.learner)
+            context.metrics.rewind(self.state.iteration)
+            await context.policy.load(await self.learner.weights())
+            context.metrics.note(f"resumed behind step {self.state.iteration} in round {self.state.round}")
+        after: list[Evaluation] = []
+        for number in range(1, settings.rounds + 1):
+            after = await self._round(number, given) or after
+        if not after:  # resumed behind the last step
+            after = await self._evaluate(self.state.iteration)
+        policy_dir = context.run_dir / "policy"
+        self._progress("saving")
+        await self.learner.save_policy(policy_dir)
+        self._progress("done")
+        return RunResult(
+            before=before,
+            after=after,
+            counts=self.state.counts,
+            iterations=self.state.iteration,
+            policy_dir=policy_dir,
+            checkpoint_dir=newest_checkpoint(self._checkpoint_folder),
+            further=f"rounds={2 * settings.rounds}"
+            if settings.num_samples
+            else f"epochs={2 * settings.epochs}",
+        )
+
+    @property
+    def _checkpoint_folder(self) -> Path:
+        return self.context.run_dir / "checkpoints"
+
+    def _checkpoint_to_resume(self) -> Path | None:
+        if not self.context.resume:
+            return None
+        saved = newest_checkpoint(self._checkpoint_folder)
+        if saved is None:
+            log.warning(
+                "no checkpoint in %s yet: starting over from the first policy", self._checkpoint_folder
+            )
+            self.context.metrics.rewind(-1)
+        return saved
+
+    async def _round(self, number: int, given: Sequence[Example]) -> list[Evaluation]:
+        """Sample, choose and learn; a round that lies behind the checkpoint is only read again, for later ones."""
+        settings = self.settings
+        if number < self.state.round and not settings.looks_back:
+            self.rounds.append([])
+            return []
+        sampled = await self._sample(number) if settings.num_samples else None
+        self.rounds.append(sampled[1] if sampled else [])
+        if number < self.state.round:
+            return []
+        lesson = settings.lesson(given, self.rounds)
+        values = {f"round/{name}": value for name, value in lesson.metrics.items()}
+        if self.state.round < number:
+            counts = self.state.counts + (sampled[0].counts if sampled else RolloutCounts())
+            self.state = replace(self.state, round=number, steps_in_round=0, counts=counts)
+            if sampled:
+                values |= _metrics_of_batch(sampled[0])
+        plan = minibatches_of(
+            lesson.units, settings.minibatch_size, settings.epochs, seed=f"{self.context.seed}/{number}"
+        )
+        self.total_steps = self.state.iteration + (len(plan) - self.state.steps_in_round)
+        self.total_steps += (settings.rounds - number) * len(plan)
+        return await self._learn(number, plan, values)
+
+    async def _learn(
+        self, number: int, plan: Sequence[list[TrainingSample]], values: dict[str, float]
+    ) -> list[Evaluation]:
+        """Take the steps of a round that are still to be taken; return the evaluation behind the last."""
+        settings, evaluations = self.settings, list[Evaluation]()
+        window: list[Mapping[str, float]] = []
+        begun = time.monotonic()
+        for place in range(self.state.steps_in_round, len(plan)):
+            self._progress("learning")
+            done = (number - 1 + place / len(plan)) / settings.rounds
+            report = await self.learner.update(plan[place], replace(settings.loss(), progress=done))
+            window.append(report.metrics)
+            elapsed, begun = time.monotonic() - begun, time.monotonic()
+            step, last = self.state.iteration + 1, place + 1 == len(plan)
+            self.state = replace(
+                self.state,
+                iteration=step,
+                steps_in_round=place + 1,
+                elapsed_seconds=self.state.elapsed_seconds + elapsed,
+            )
+            evaluated = last or (settings.evaluate_every > 0 and step % settings.evaluate_every == 0)
+            if evaluated:
+                await self.context.policy.load(await self.learner.weights())
+                evaluations = await self._evaluate(step)
+            if evaluated or step % settings.report_every == 0:
+                await self._report(step, values | self._window_metrics(window) | _metrics_of(evaluations))
+                window, values, evaluations = [], {}, evaluations if last else []
+            if last or step % settings.save_every == 0:
+                self._progress("saving")
+                await save_checkpoint(
+                    self._checkpoint_folder, self.state, self.learner, keep=settings.keep_checkpoints
+                )
+        return evaluations
+
+    def _window_metrics(self, window: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """Means over the steps since the last report."""
+        names = {name: None for metrics in window for name in metrics}
+        means = {
+            f"update/{name}": fmean(metrics[name] for metrics in window if name in metrics) for name in names
+        }
+        return means | {
+            "policy/version": float(self.learner.policy_version),
+            "round/number": float(self.state.round),
+            "time/elapsed_seconds": self.state.elapsed_seconds,
+            **{f"total/{name}": value for name, value in self.state.counts.metrics().items()},
+        }
+
+    async def _report(self, step: int, values: dict[str, float]) -> None:
+        self.context.metrics.metrics(step, values)
+        await self.context.store.add_metrics(self.context.run_id, step, values)
+
+    async def _sample(self, number: int) -> tuple[Batch, list[Example]]:
+        context, settings = self.context, self.settings
+        places = tasks_of_iteration(
+            len(context.train_tasks),
+            settings.tasks_per_round or len(context.train_tasks),
+            number,
+            seed=context.seed,
+        )
+        groups = [
+            GroupRequest(
+                group_id=f"{context.run_id}-r{number}-g{position}", task=context.train_tasks[chosen.index]
+            )
+            for position, chosen in enumerate(places)
+        ]
+        batch, rollouts = await sample_groups(
+            context.store,
+            context.adapter,
+            groups,
+            group_size=settings.num_samples,
+            run_id=context.run_id,
+            resources_id=await context.policy.resources_id("train", settings.train_sampling()),
+            seed=context.seed,
+            sampling=settings.train_sampling(),
+            config=settings.rollout_config(),
+            on_wait=lambda waited: self._progress("sampling", waited),
+        )
+        async with bad_ones_run_again(context.store, batch, rollouts):
+            check_bad_fraction(batch, rollouts, max_bad_fraction=settings.max_bad_fraction)
+        return batch, examples_of_batch(batch, {group.group_id: group.task for group in groups})
+
+    async def _evaluate(self, step: int) -> list[Evaluation]:
+        context = self.context
+        if not context.val_tasks:
+            return []
+        results: list[Evaluation] = []
+        for name, sampling in self.settings.evaluations().items():
+            label = name.removeprefix("val/")
+            prefix = f"{context.run_id}-e{step}-{label}"
+            results.append(
+                await evaluate(
+                    context.store,
+                    context.val_tasks,
+                    name=name,
+                    id_prefix=prefix,
+                    resources_id=await context.policy.resources_id(f"val-{label}", sampling),
+                    seed=rollout_seed(context.seed, prefix.removeprefix(context.run_id)),
+                    sampling=sampling,
+                    run_id=context.run_id,
+                    config=self.settings.rollout_config(),
+                    on_wait=lambda waited: self._progress("evaluating", waited),
+                )
+            )
+        return results
+
+    def _progress(self, phase: str, waited: WaitedFor | None = None) -> None:
+        self.context.metrics.progress(
+            Progress(
+                phase=phase,
+                iteration=self.state.iteration,
+                total_iterations=max(self.total_steps, self.state.iteration),
+                done=waited.done if waited else 0,
+                total=waited.total if waited else 0,
+                waiting_for=waited.words if waited else None,
+            )
+        )
+
+
+def minibatches_of(
+    units: Sequence[list[TrainingSample]], size: int, epochs: int, *, seed: str
+) -> list[list[TrainingSample]]:
+    """Return the samples of each optimizer step: every pass in an order of its own, cut into at most ``size``."""
+    steps: list[list[TrainingSample]] = []
+    for epoch in range(epochs):
+        order = list(units)
+        Random(f"{seed}/{epoch}").shuffle(order)
+        count = -(-len(order) // size)
+        borders = [len(order) * index // count for index in range(count + 1)]
+        steps += [
+            [sample for unit in order[start:end] for sample in unit] for start, end in pairwise(borders)
+        ]
+    return steps
+
+
+def _metrics_of(evaluations: Sequence[Evaluation]) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for evaluation in evaluations:
+        if evaluation.reward.mean is not None:
+            values[evaluation.name] = evaluation.reward.mean
+        if evaluation.counts.bad:
+            values[f"{evaluation.name}_without_result"] = float(evaluation.counts.bad)
+    return values
+
+
+def _metrics_of_batch(batch: Batch) -> dict[str, float]:
+    values = batch.counts.metrics()
+    values |= {f"samples/dropped/{cause}": float(count) for cause, count in sorted(batch.dropped.items())}
+    if batch.rollouts:
+        values["train/reward"] = fmean(rollout.reward for rollout in batch.rollouts)
+    return values

@@ -1,0 +1,152 @@
+"""Examples out of the stores of earlier runs, by the exact ids of the record where these are the policy's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from agl.adapters.conversations import conversations_from_spans
+from agl.adapters.trace import TracerTraceToTriplet
+from agl.adapters.triplets import calls_of_agents
+from agl.algorithms.tuning.encoding import says, trajectories_of
+from agl.algorithms.tuning.examples import Example, task_text
+from agl.algorithms.tuning.settings import Tokens, TuningSettings
+from agl.errors import ConfigError
+from agl.evaluation.rollouts import spans_of_rollout
+from agl.learners.base import ChatTokens, Learner, ReadsChats
+from agl.store.base import LightningStore
+from agl.store.opening import store_to_read
+from agl.store.paging import iter_rollouts
+from agl.types import Rollout, RolloutQuery, Span, Trajectory
+from agl.types import attributes as key
+
+READ_AT_ONCE = 8
+"""Rollouts whose spans are in memory together."""
+
+
+async def chat_tokens_of(learner: Learner, purpose: str) -> ChatTokens:
+    """Return how the learner's policy writes conversations.
+
+    Raises:
+        ConfigError: the learner cannot say.
+    """
+    if not isinstance(learner, ReadsChats):
+        raise ConfigError(f"{purpose} needs a learner that knows the policy's chat template: learner=torch")
+    return await learner.chat_tokens()
+
+
+async def examples_of_stores(
+    settings: TuningSettings,
+    adapter: TracerTraceToTriplet,
+    learner: Learner,
+    *,
+    min_reward: float | None = None,
+) -> tuple[list[Example], Counter[str]]:
+    """Return the training rollouts of the stores that ended with a reward, and what could not be used, by cause.
+
+    Args:
+        settings: which stores, and how their tokens are read.
+        adapter: whose agents, merging and longest sequence apply.
+        learner: of the policy, in whose tokens the examples are.
+        min_reward: rollouts with less are left out unread, as ``below_reward``.
+
+    Raises:
+        ConfigError: a store is not there, or tokens are to be made by a learner that cannot.
+        StoreError: a store cannot be read.
+    """
+    chat = None
+    if settings.stores and (isinstance(learner, ReadsChats) or settings.store_tokens == "template"):
+        chat = await chat_tokens_of(learner, f"store_tokens={settings.store_tokens}")
+    reader = _Reader(adapter=adapter, chat=chat, tokens=settings.store_tokens)
+    examples: list[Example] = []
+    left_out: Counter[str] = Counter()
+    for place in settings.stores:
+        async with store_to_read(place, token=settings.store_token) as store:
+            query = RolloutQuery(run_id=settings.store_run_id, mode="train", status=("succeeded",))
+            rewarded: list[Rollout] = []
+            async for rollout in iter_rollouts(store, query):
+                if rollout.reward is None:
+                    left_out["without_reward"] += 1
+                elif min_reward is not None and rollout.reward < min_reward:
+                    left_out["below_reward"] += 1
+                else:
+                    rewarded.append(rollout)
+            reading = asyncio.Semaphore(READ_AT_ONCE)
+
+            async def read(
+                rollout: Rollout, store: LightningStore = store, place: str = place, busy: Any = reading
+            ) -> Example | str:
+                async with busy:
+                    spans = await spans_of_rollout(store, rollout.rollout_id)
+                    found = await asyncio.to_thread(reader.trajectories, rollout.rollout_id, spans)
+                return found if isinstance(found, str) else _example(rollout, place, found)
+
+            for example in await asyncio.gather(*map(read, rewarded)):
+                if isinstance(example, str):
+                    left_out[example] += 1
+                else:
+                    examples.append(example)
+    return examples, left_out
+
+
+def _example(rollout: Rollout, place: str, trajectories: Sequence[Trajectory]) -> Example:
+    task = task_text(rollout.task)
+    return Example(
+        example_id=f"{place}#{rollout.rollout_id}",
+        group_id=f"{place}#{rollout.group_id or task}",
+        task=task,
+        reward=rollout.reward,
+        trajectories=trajectories,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    """Turns the spans of a rollout into the policy's tokens.
+
+    Args:
+        chat: None where the learner cannot tell how its policy writes; ids are then taken unchecked.
+    """
+
+    adapter: TracerTraceToTriplet
+    chat: ChatTokens | None
+    tokens: Tokens
+
+    def trajectories(self, rollout_id: str, spans: Sequence[Span]) -> list[Trajectory] | str:
+        """Return the sequences, or why there are none."""
+        if self.tokens != "template":
+            adapted = self.adapter.adapt(spans)
+            ours = self.chat is None or self._ids_are_ours(spans, self.chat)
+            if adapted.trajectories and not adapted.dropped and ours:
+                return adapted.trajectories
+            if self.tokens == "record" or self.chat is None:
+                return next(iter(adapted.dropped), "no_calls" if ours else "another_tokenizer")
+        assert self.chat is not None
+        conversations = conversations_from_spans(spans, name=rollout_id, agents=self.adapter.agents)
+        found = trajectories_of(conversations, self.chat)
+        return found if isinstance(found, str) else within(found, self.adapter.max_tokens)
+
+    def _ids_are_ours(self, spans: Sequence[Span], chat: ChatTokens) -> bool:
+        """Whether the recorded ids say, in the policy's tokens, what was recorded as text."""
+        for span in calls_of_agents(spans, agents=self.adapter.agents):
+            answered = span.attributes.get(key.OUTPUT_MESSAGES)
+            calls = self.adapter.triplets([span])
+            if not isinstance(answered, str) or not calls:
+                continue
+            message = cast("list[dict[str, Any]]", json.loads(answered))[0]
+            if max(calls[0].response_ids) >= len(chat.tokenizer) or not says(
+                calls[0].response_ids, message, chat
+            ):
+                return False
+        return True
+
+
+def within(trajectories: list[Trajectory], max_tokens: int | None) -> list[Trajectory] | str:
+    """The trajectories, unless one is longer than what is trained."""
+    if max_tokens is not None and any(len(one.token_ids) > max_tokens for one in trajectories):
+        return "too_long"
+    return trajectories
