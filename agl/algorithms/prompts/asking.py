@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -46,6 +46,15 @@ class AskFailedError(Exception):
     def __init__(self, cause: str, message: str) -> None:
         super().__init__(message)
         self.cause = cause
+
+
+Put = Callable[[], Awaitable[Rollout]]
+"""Puts a question to the model and returns how it ended."""
+
+
+async def put_at_once(put: Put) -> Rollout:
+    """Put a question without a word."""
+    return await put()
 
 
 class OptimizerModel:
@@ -87,7 +96,12 @@ class OptimizerModel:
         await self._client.aclose()
 
     async def ask(
-        self, ask_id: str, messages: Sequence[Mapping[str, Any]], *, model: str | None = None
+        self,
+        ask_id: str,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        model: str | None = None,
+        around: Callable[[Put], Awaitable[Rollout]] = put_at_once,
     ) -> str:
         """Return the model's whole answer.
 
@@ -95,6 +109,7 @@ class OptimizerModel:
             ask_id: names the question within the run; the same question under the same id is answered from the store.
             messages: in OpenAI's shape.
             model: who answers; None is the model of all questions.
+            around: calls what puts the question to the model; not called where the store has the answer.
 
         Raises:
             AskFailedError: no answer, or one that cannot be used; counted in ``failures``.
@@ -113,7 +128,7 @@ class OptimizerModel:
         )
         self.num_open += 1
         try:
-            rollout = await self._asked(f"{self._context.run_id}-ask-{ask_id}", request)
+            rollout = await self._asked(f"{self._context.run_id}-ask-{ask_id}", request, around)
         finally:
             self.num_open -= 1
         spans = await spans_of_rollout(self._context.store, rollout.rollout_id)
@@ -126,16 +141,20 @@ class OptimizerModel:
         error = rollout.error or ErrorInfo(cause="cancelled")
         raise AskFailedError(error.cause, error.message)
 
-    async def _asked(self, rollout_id: str, request: RolloutRequest) -> Rollout:
+    async def _asked(
+        self, rollout_id: str, request: RolloutRequest, around: Callable[[Put], Awaitable[Rollout]]
+    ) -> Rollout:
         """The question as it ended: in the store, else put now under the first id that is free."""
         while True:
             try:
                 known = await self._context.store.get_rollout_by_id(rollout_id)
             except NotFoundError:
-                return await self._put(request.model_copy(update={"rollout_id": rollout_id}))
+                break
             if known.finished_at is not None and answers(known, request):
                 return known
             rollout_id = f"{rollout_id}-again"  # asked otherwise, or by a process that was ended
+        named = request.model_copy(update={"rollout_id": rollout_id})
+        return await around(lambda: self._put(named))
 
     async def _put(self, request: RolloutRequest) -> Rollout:
         store, policy = self._context.store, self._context.policy

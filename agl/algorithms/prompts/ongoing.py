@@ -10,22 +10,23 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agl.algorithms.base import RunContext
 from agl.algorithms.prompts.archive import Archive
-from agl.algorithms.prompts.asking import AskFailedError, OptimizerModel
+from agl.algorithms.prompts.asking import AskFailedError, OptimizerModel, Put
 from agl.algorithms.prompts.candidate import Candidate
 from agl.algorithms.prompts.endings import OutageError, SearchEndedError
 from agl.algorithms.prompts.markup import Questions
 from agl.algorithms.prompts.rewriting import RefusedRewriteError, rewrite_from_answer
 from agl.algorithms.prompts.scoring import Scorer, Scores, is_bad
 from agl.algorithms.prompts.selection import rungs, standing
-from agl.algorithms.prompts.spending import Spent, spent_in_vain
+from agl.algorithms.prompts.spending import ELAPSED, Spent, spent_in_vain
 from agl.errors import RunStoppedError
 from agl.evaluation.counts import first_cause
 from agl.evaluation.rollouts import abandon_rollouts, set_aside
-from agl.types import MetricQuery
+from agl.types import Rollout
 
 if TYPE_CHECKING:
     from agl.algorithms.prompts.search import PromptSearch
@@ -35,7 +36,6 @@ T = TypeVar("T")
 
 NUM_CANARIES = 2
 """Tasks on which the first prompts are run again where all new candidates fail: are they bad, or is something down?"""
-ELAPSED = "time/elapsed_seconds"
 
 
 @dataclass(kw_only=True)
@@ -146,14 +146,13 @@ class Search:
             SearchEndedError: the budget does not allow it, or ran out of time on the way.
             OutageError: all new candidates fail, and so do the first prompts when they are tried again.
         """
-        num_new = self.scorer.num_new(candidates, tasks)
-        self.check_budget(num_new)
         fresh = [one for one in candidates if self.scorer.num_new([one], tasks)]
-        scores = await self._in_time(self.scorer.score(candidates, tasks, phase=phase))
+        work = partial(self.scorer.score, candidates, tasks, phase=phase)
+        scores = await (self._in_time(work()) if await self.check_rollouts([(fresh, tasks)]) else work())
         for one in candidates:
             self.candidates.setdefault(one.candidate_id, one)
             self.archive.record(one, self.scores_of(one))
-        if num_new:
+        if fresh:
             await self._note_time()
         await self._refuse_outage(fresh, tasks)
         return scores
@@ -192,9 +191,13 @@ class Search:
             SearchEndedError: the budget is spent.
             OutageError: the model is dead.
         """
-        self.check_budget(0, num_questions=self.optimizer.num_open + 1)
+
+        async def within_budget(put: Put) -> Rollout:
+            self.check_budget(0, num_questions=self.optimizer.num_open)
+            return await self._in_time(put())
+
         try:
-            return await self._in_time(self.optimizer.ask(ask_id, messages, model=model))
+            return await self.optimizer.ask(ask_id, messages, model=model, around=within_budget)
         except AskFailedError as failed:
             self.refused[failed.cause] += 1
             log.info("no answer to %s: %s: %s", ask_id, failed.cause, failed)
@@ -231,6 +234,19 @@ class Search:
             return None
         self.repaired.update(rewrite.repairs)
         return candidate.changed(name, rewrite.text, made_by=made_by)
+
+    async def check_rollouts(self, wanted: Sequence[tuple[Sequence[Candidate], Sequence[int]]]) -> bool:
+        """Check that candidates may be run on tasks; return whether any of it is still to be paid for.
+
+        What a resumed run finds in the store is free, however little of the budget is left.
+
+        Raises:
+            SearchEndedError: the budget does not allow it.
+        """
+        if not sum([await self.scorer.num_unpaid(candidates, tasks) for candidates, tasks in wanted]):
+            return False
+        self.check_budget(sum(self.scorer.num_new(candidates, tasks) for candidates, tasks in wanted))
+        return True
 
     def check_budget(self, num_rollouts: int, *, num_questions: int = 0) -> None:
         """Check that this many more rollouts and questions are allowed, by what the ones so far took.
@@ -326,8 +342,7 @@ class Search:
 
     async def _note_time(self) -> None:
         """Write down how long the search has been at work, for a process that goes on with it."""
-        values = {ELAPSED: self.spent.seconds}
-        await self.context.store.add_metrics(self.context.run_id, self.round, values)
+        await self.context.store.add_metrics(self.context.run_id, self.round, {ELAPSED: self.spent.seconds})
 
     async def _refuse_outage(self, fresh: Sequence[Candidate], tasks: Sequence[int]) -> None:
         """Check that something works where every new candidate fails too often, by running the first prompts again.
@@ -335,10 +350,9 @@ class Search:
         Raises:
             OutageError: they fail as well. All these rollouts are run again when the run is resumed.
         """
-        if not fresh or any(self._standing(self.scorer.scores_of(one, tasks)) > -math.inf for one in fresh):
+        working = any(self._standing(self.scorer.scores_of(one, tasks)) > -math.inf for one in fresh)
+        if working or fresh in ([], [self.start]):  # who asks for the first prompts alone says so
             return
-        if fresh == [self.start]:
-            return  # said by who asked for it
         self._num_canaries += 1
         canaries = await self._in_time(
             self.scorer.run_again(self.start, tasks[:NUM_CANARIES], f"canary-{self._num_canaries}")
@@ -384,9 +398,3 @@ async def side_by_side(works: Sequence[Awaitable[T]]) -> list[T]:
     if errors:
         raise errors[0]
     return [result for result in results if not isinstance(result, BaseException)]
-
-
-async def seconds_so_far(context: RunContext) -> float:
-    """Return how long earlier processes of a resumed run were at work: up to the last batch that they ended."""
-    query = MetricQuery(run_id=context.run_id, names=(ELAPSED,))
-    return max((point.value for point in (await context.store.query_metrics(query)).items), default=0.0)

@@ -14,9 +14,10 @@ from agl.algorithms.prompts.candidate import Candidate
 from agl.algorithms.prompts.spending import Spent, spent_in_rollout
 from agl.algorithms.sampling import READ_AT_ONCE, rollout_seed
 from agl.evaluation.counts import RolloutCounts, cause_of, count_rollouts
-from agl.evaluation.rollouts import run_rollouts
+from agl.evaluation.rollouts import TERMINAL, answers, run_rollouts
 from agl.metrics.base import Progress
-from agl.types import Rollout, RolloutConfig, RolloutRequest
+from agl.store.paging import iter_rollouts
+from agl.types import Rollout, RolloutConfig, RolloutQuery, RolloutRequest
 
 NO_REWARD = "no reward"
 
@@ -75,6 +76,28 @@ class Scorer:
     def num_new(self, candidates: Sequence[Candidate], tasks: Sequence[int]) -> int:
         """Return how many rollouts ``score`` would have to ask for."""
         return len(self._new(candidates, tasks))
+
+    async def num_unpaid(self, candidates: Sequence[Candidate], tasks: Sequence[int]) -> int:
+        """Return how many of these rollouts are still to be run: a resumed run finds the others in the store."""
+        new = self._new(candidates, tasks)
+        if not self._context.resume:
+            return len(new)
+        requests = [self._request(one, task, resources_id=None) for one, task in new]
+        wanted = {str(request.rollout_id): request for request in requests}
+        unpaid = 0
+        while wanted:
+            query = RolloutQuery(rollout_ids=tuple(wanted))
+            found = {one.rollout_id: one async for one in iter_rollouts(self._context.store, query)}
+            others: dict[str, RolloutRequest] = {}
+            for name, request in wanted.items():
+                if name not in found:
+                    unpaid += 1
+                elif not answers(found[name], request):
+                    others[f"{name}-again"] = request
+                else:
+                    unpaid += found[name].status not in TERMINAL
+            wanted = others
+        return unpaid
 
     async def score(
         self, candidates: Sequence[Candidate], tasks: Sequence[int], *, phase: str = "scoring"
@@ -143,7 +166,9 @@ class Scorer:
             f"prompts-{candidate.candidate_id}", self._sampling, resources=candidate.prompts
         )
 
-    def _request(self, candidate: Candidate, task: int, resources_id: str, label: str) -> RolloutRequest:
+    def _request(
+        self, candidate: Candidate, task: int, resources_id: str | None, label: str = ""
+    ) -> RolloutRequest:
         context = self._context
         place = f"{candidate.candidate_id}-{task}"
         return RolloutRequest(

@@ -19,10 +19,10 @@ from agl.algorithms.prompts.archive import Archive
 from agl.algorithms.prompts.asking import OptimizerModel
 from agl.algorithms.prompts.candidate import Candidate, first_candidate
 from agl.algorithms.prompts.endings import SearchEndedError
-from agl.algorithms.prompts.ongoing import Search, seconds_so_far
+from agl.algorithms.prompts.ongoing import Search
 from agl.algorithms.prompts.scoring import Scorer, is_bad
 from agl.algorithms.prompts.selection import MIN_SELECTION, split_tasks
-from agl.algorithms.prompts.spending import Budget, Spent, spent_in_vain
+from agl.algorithms.prompts.spending import Budget, Spent, seconds_so_far, spent_in_vain
 from agl.algorithms.sampling import rollout_seed
 from agl.errors import ConfigError, RunStoppedError
 from agl.evaluation.counts import first_cause
@@ -139,7 +139,7 @@ class PromptSearch(ABC):
         if context.resume:
             context.metrics.rewind(-1)
             earlier = await spent_in_vain(context.store, context.run_id)
-            earlier += Spent(seconds=await seconds_so_far(context))
+            earlier += Spent(seconds=await seconds_so_far(context.store, context.run_id))
         async with OptimizerModel(
             context,
             model=self.optimizer_model,

@@ -11,7 +11,10 @@ from agl.evaluation.rollouts import ABANDONED
 from agl.proxy.accounts import call_from_span
 from agl.store.base import LightningStore
 from agl.store.paging import iter_rollouts, iter_spans
-from agl.types import Rollout, RolloutQuery, Span, SpanQuery
+from agl.types import MetricQuery, Rollout, RolloutQuery, Span, SpanQuery
+
+ELAPSED = "time/elapsed_seconds"
+"""Metric: how long the search has been at work, in all processes of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,3 +165,9 @@ async def spent_in_vain(store: LightningStore, run_id: str) -> Spent:
         if ABANDONED in rollout.metadata:
             spent += replace(await spent_in_rollout(store, rollout, is_agent=False), seconds=0.0)
     return spent
+
+
+async def seconds_so_far(store: LightningStore, run_id: str) -> float:
+    """Return how long earlier processes of a resumed run were at work: up to the last batch that they ended."""
+    query = MetricQuery(run_id=run_id, names=(ELAPSED,))
+    return max((point.value for point in (await store.query_metrics(query)).items), default=0.0)

@@ -19,8 +19,8 @@ from scripted_worker import Script
 from agl.algorithms.apo import APO
 from agl.algorithms.prompts.candidate import Candidate
 from agl.algorithms.prompts.endings import OptimizerDownError, OutageError, SearchEndedError
-from agl.algorithms.prompts.ongoing import Search, seconds_so_far, side_by_side
-from agl.algorithms.prompts.spending import Budget, Spent
+from agl.algorithms.prompts.ongoing import Search, side_by_side
+from agl.algorithms.prompts.spending import Budget, Spent, seconds_so_far
 from agl.errors import RunStoppedError
 from agl.store.sqlite import InMemoryLightningStore
 from agl.types import RolloutQuery, RolloutRequest
@@ -209,7 +209,7 @@ async def test_the_time_at_work_is_written_down_after_each_batch(tmp_path: Path)
     async with at(tmp_path, clock=lambda: float(next(ticks))) as found:
         with found.search.working():
             await found.search.score([found.search.start], [0, 1])
-        assert await seconds_so_far(found.context) > 0
+        assert await seconds_so_far(found.context.store, "run") > 0
 
 
 async def test_useless_rewrites_are_counted_by_cause(tmp_path: Path) -> None:
@@ -290,3 +290,14 @@ async def test_an_unreachable_optimizer_is_down_within_a_search(tmp_path: Path) 
         assert await found.search.asked("2", message) is None
         with pytest.raises(OutageError, match="refused"):
             await found.search.asked("3", message)
+
+
+async def test_an_answer_in_the_store_is_free_when_the_budget_is_spent(tmp_path: Path) -> None:
+    async with at(
+        tmp_path, replace(SETTINGS, budget=Budget(max_calls=1)), reply=lambda _id, _body: "x"
+    ) as found:
+        message = [{"role": "user", "content": "?"}]
+        assert await found.search.asked("1", message) == "x"
+        assert await found.search.asked("1", message) == "x"
+        with pytest.raises(SearchEndedError, match=r"budget\.max_calls=1"):
+            await found.search.asked("2", message)

@@ -9,6 +9,7 @@ from scripted_worker import Script
 
 from agl.algorithms.apo import APO
 from agl.algorithms.prompts.scoring import is_bad
+from agl.evaluation.rollouts import set_aside
 from agl.store.sqlite import InMemoryLightningStore
 
 SETTINGS = APO(val_batch_size=4, max_attempts=1)
@@ -82,3 +83,16 @@ async def test_running_again_leaves_the_scores_alone(tmp_path: Path) -> None:
         again = await scorer.run_again(start, [1], "canary-1")
         assert again[0].rollout_id != scorer.rollout_of(start, 1).rollout_id
         assert scorer.spent.rollouts == 2
+
+
+async def test_what_a_resumed_run_finds_in_the_store_is_paid_for(tmp_path: Path) -> None:
+    async with InMemoryLightningStore() as store:
+        async with bench(store, tmp_path, SETTINGS, script=by_text) as at:
+            scorer, start = at.search.scorer, at.search.start
+            assert await scorer.num_unpaid([start], [1, 2]) == 2
+            await scorer.score([start], [1, 2])
+            await set_aside(store, [scorer.rollout_of(start, 2)])
+        for expected in (2, 1):  # tasks 2 and 3; then 2 has been run again
+            async with bench(store, tmp_path, SETTINGS, script=by_text, resume=True) as at:
+                assert await at.search.scorer.num_unpaid([start], [1, 2, 3]) == expected
+                await at.search.scorer.score([start], [1, 2])

@@ -161,3 +161,15 @@ def test_impossible_settings_are_refused_by_name(settings: dict[str, Any], name:
 def test_it_needs_no_learner() -> None:
     assert not OneBetter().needs_learner
     OneBetter().check(None, trainable=False)
+
+
+async def test_a_resumed_search_whose_time_is_up_keeps_what_it_had_found(tmp_path: Path) -> None:
+    settings = OneBetter(**SETTINGS, budget=Budget(max_minutes=10))
+    async with InMemoryLightningStore() as store:
+        async with context_of(store, tmp_path, script_of) as (context, _, _, _):
+            first = await settings.run(replace(context, resources=RESOURCES))
+            await store.add_metrics("run", 9, {"time/elapsed_seconds": 601.0})
+        async with context_of(store, tmp_path, script_of, resume=True) as (context, _, _, claimed):
+            second = await settings.run(replace(context, resources=RESOURCES))
+    assert claimed == []
+    assert second.prompts == first.prompts != RESOURCES
