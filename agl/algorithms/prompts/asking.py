@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -20,7 +21,7 @@ from agl.algorithms.base import RunContext
 from agl.algorithms.prompts.endings import OptimizerDownError
 from agl.algorithms.prompts.spending import Spent, spent_in
 from agl.algorithms.sampling import rollout_seed
-from agl.errors import NotFoundError
+from agl.errors import ConflictError, NotFoundError
 from agl.evaluation.rollouts import ASKED, answers, set_aside, spans_of_rollout
 from agl.types import LLM, ErrorInfo, Rollout, RolloutConfig, RolloutRequest
 
@@ -166,8 +167,11 @@ class OptimizerModel:
         ids = (claim.rollout.rollout_id, claim.attempt.attempt_id)
         llm = policy.llm_of_attempt(*ids, model=model, sampling=self._sampling)
         error = await self._answer(llm, {**self._sampling, "model": llm.model, "messages": messages})
-        done = await store.update_attempt(*ids, status="failed" if error else "succeeded", error=error)
-        return done.rollout
+        with suppress(
+            ConflictError
+        ):  # this process stood still for so long that the store gave the question up
+            await store.update_attempt(*ids, status="failed" if error else "succeeded", error=error)
+        return await store.get_rollout_by_id(claim.rollout.rollout_id)
 
     async def _answer(self, llm: LLM, body: Mapping[str, Any]) -> ErrorInfo | None:
         """Put a question to the proxy, which records the answer; return why that cannot be used, None where it can."""

@@ -169,3 +169,28 @@ async def test_useless_answers_are_no_outage(tmp_path: Path) -> None:
         for number in range(5):
             with pytest.raises(AskFailedError):
                 await at.search.optimizer.ask(str(number), MESSAGES)
+
+
+async def test_a_question_that_the_store_gave_up_meanwhile_is_a_failure(tmp_path: Path) -> None:
+    class Late(httpx.AsyncBaseTransport):
+        """Answers when the store has long ended the attempt."""
+
+        def __init__(self, store: InMemoryLightningStore) -> None:
+            self._store = store
+
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            attempt = await self._store.get_latest_attempt("run-ask-one")
+            assert attempt is not None
+            await self._store.update_attempt("run-ask-one", attempt.attempt_id, status="timeout")
+            return httpx.Response(200, json={"choices": [{"message": {"content": "x"}}]})
+
+    async with (
+        InMemoryLightningStore() as store,
+        asking_bench(store, tmp_path, lambda _: "x") as at,
+        OptimizerModel(
+            at.context, model=None, sampling={}, timeout_seconds=9, transport=Late(store)
+        ) as model,
+    ):
+        with pytest.raises(AskFailedError) as failed:
+            await model.ask("one", MESSAGES)
+    assert failed.value.cause == "timeout"
