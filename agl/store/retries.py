@@ -30,7 +30,7 @@ def pause_seconds(config: RolloutConfig, rollout_id: str, num_attempts: int) -> 
     """
     doublings = min(num_attempts - 1, MAX_DOUBLINGS)
     longest = min(config.retry_delay_seconds * FACTOR**doublings, config.retry_max_delay_seconds)
-    return longest * (1.0 + _fraction(f"{rollout_id}/{num_attempts}")) / 2.0
+    return longest / 2.0 * (1.0 + _fraction(f"{rollout_id}/{num_attempts}"))
 
 
 def _fraction(text: str) -> float:
