@@ -125,7 +125,7 @@ class Outcome:
                 "Next: start another run from this policy",
                 f"  policy=Policy(path={str(policy)!r})",
             ]
-        on = f"algorithm.iterations={2 * self.result.iterations}"
+        on = f"algorithm.{self.result.further or f'iterations={2 * self.result.iterations}'}"
         recipe = "" if self.name == NO_RECIPE else f"+recipe={self.name} "
         return [
             "",

@@ -26,9 +26,18 @@ RESULTS = Path(__file__).parent / "results"
 MEASURES = ("val/reward", "val/reward_greedy")
 
 
-def agl_train(run_dir: Path, *overrides: str) -> tuple[list[dict[str, Any]], float]:
+def agl_train(run_dir: Path, *overrides: str, recipe: str = "ppo_sql") -> tuple[list[dict[str, Any]], float]:
     """Run `agl train`; return the metrics of its iterations and its wall-clock seconds."""
-    command = [sys.executable, "-m", "agl", "train", "--run-dir", str(run_dir), "+recipe=ppo_sql", *overrides]
+    command = [
+        sys.executable,
+        "-m",
+        "agl",
+        "train",
+        "--run-dir",
+        str(run_dir),
+        f"+recipe={recipe}",
+        *overrides,
+    ]
     started = time.monotonic()
     done = subprocess.run(
         [*command, "metrics.console=plain"],

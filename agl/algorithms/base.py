@@ -59,7 +59,8 @@ class RunResult:
         prompts: the chosen prompts by resource name, where prompts were improved.
         first_prompts: those of the same names that the run began with.
         prompts_dir: where they, and all that were tried, are written down.
-        further: the setting with which a resumed run goes on, as ``beam_rounds=6``; empty where there is none.
+        further: the setting with which a resumed run goes on, as ``beam_rounds=6``; empty is ``iterations`` where
+            weights are trained, and none where they are not.
         diagnosis: lines on what looked wrong, with what to do.
     """
 

@@ -6,12 +6,20 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from agl.algorithms.sampling import Batch, SampledRollout
 from agl.errors import ConfigError
 from agl.evaluation.counts import RolloutCounts
-from agl.types import PolicyLoss, PolicyWeights, TrainingSample, Trajectory, UpdateReport
+from agl.types import (
+    Loss,
+    PolicyLoss,
+    PolicyWeights,
+    PreferenceLoss,
+    TrainingSample,
+    Trajectory,
+    UpdateReport,
+)
 
 
 def trajectory(
@@ -64,7 +72,7 @@ class ConstantCritic:
         self.value = value
         self.lacks = lacks
         self.policy_version = 0
-        self.updates: list[tuple[Sequence[TrainingSample], PolicyLoss]] = []
+        self.updates: list[tuple[Sequence[TrainingSample], Any]] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -74,8 +82,9 @@ class ConstantCritic:
     ) -> None:
         return None
 
-    def check(self, loss: PolicyLoss, *, needs_values: bool) -> None:
-        if (needs_values and self.lacks == "critic") or (loss.kl_coef and self.lacks == "reference"):
+    def check(self, loss: Loss, *, needs_values: bool) -> None:
+        compares = isinstance(loss, PreferenceLoss) or (isinstance(loss, PolicyLoss) and loss.kl_coef)
+        if (needs_values and self.lacks == "critic") or (compares and self.lacks == "reference"):
             raise ConfigError(f"there is no {self.lacks}")
 
     async def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
@@ -84,7 +93,7 @@ class ConstantCritic:
     async def values(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
         return [[self.value * bit for bit in one.loss_mask] for one in trajectories]
 
-    async def update(self, samples: Sequence[TrainingSample], loss: PolicyLoss) -> UpdateReport:
+    async def update(self, samples: Sequence[TrainingSample], loss: Loss) -> UpdateReport:
         self.updates.append((samples, loss))
         self.policy_version += bool(samples)
         return UpdateReport(optimizer_steps=int(bool(samples)), policy_version=self.policy_version)

@@ -107,6 +107,7 @@ class _Loop:
     state: LoopState = field(default_factory=LoopState)
     rounds: list[list[Example]] = field(default_factory=list[list[Example]])
     total_steps: int = 0
+    lap_began_at: float = 0.0
 
     async def run(self) -> RunResult:
         context, settings = self.context, self.settings
@@ -133,6 +134,7 @@ class _Loop:
             await context.policy.load(await self.learner.weights())
             context.metrics.note(f"resumed behind step {self.state.iteration} in round {self.state.round}")
         after: list[Evaluation] = []
+        self.lap_began_at = time.monotonic()
         for number in range(1, settings.rounds + 1):
             after = await self._round(number, given) or after
         if not after:  # resumed behind the last step
@@ -198,24 +200,18 @@ class _Loop:
         """Take the steps of a round that are still to be taken; return the evaluation behind the last."""
         settings, evaluations = self.settings, list[Evaluation]()
         window: list[Mapping[str, float]] = []
-        begun = time.monotonic()
         for place in range(self.state.steps_in_round, len(plan)):
             self._progress("learning")
             done = (number - 1 + place / len(plan)) / settings.rounds
             report = await self.learner.update(plan[place], replace(settings.loss(), progress=done))
             window.append(report.metrics)
-            elapsed, begun = time.monotonic() - begun, time.monotonic()
             step, last = self.state.iteration + 1, place + 1 == len(plan)
-            self.state = replace(
-                self.state,
-                iteration=step,
-                steps_in_round=place + 1,
-                elapsed_seconds=self.state.elapsed_seconds + elapsed,
-            )
+            self.state = replace(self.state, iteration=step, steps_in_round=place + 1)
             evaluated = last or (settings.evaluate_every > 0 and step % settings.evaluate_every == 0)
             if evaluated:
                 await self.context.policy.load(await self.learner.weights())
                 evaluations = await self._evaluate(step)
+            self._count_time()
             if evaluated or step % settings.report_every == 0:
                 await self._report(step, values | self._window_metrics(window) | _metrics_of(evaluations))
                 window, values, evaluations = [], {}, evaluations if last else []
@@ -225,6 +221,11 @@ class _Loop:
                     self._checkpoint_folder, self.state, self.learner, keep=settings.keep_checkpoints
                 )
         return evaluations
+
+    def _count_time(self) -> None:
+        now = time.monotonic()
+        elapsed = self.state.elapsed_seconds + now - self.lap_began_at
+        self.state, self.lap_began_at = replace(self.state, elapsed_seconds=elapsed), now
 
     def _window_metrics(self, window: Sequence[Mapping[str, float]]) -> dict[str, float]:
         """Means over the steps since the last report."""

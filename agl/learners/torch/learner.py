@@ -90,7 +90,7 @@ class TorchLearner:
             ``model`` a copy of the policy with such a head, trained as a whole.
         critic_learning_rate: of the value head.
         critic_warmup_steps: first optimizer steps, in which only the critic learns.
-        reference: keep the first policy for the KL term; with LoRA it is the policy with its adapter off.
+        reference: keep the first policy for the KL term and for DPO; with LoRA it is the policy with its adapter off.
         packing: several sequences share a line of a forward without seeing each other, where the model can do so.
         gradient_checkpointing: recompute activations in the backward pass: less memory, a third more time.
         mixed_precision: ``auto`` is bfloat16 on GPU and off on CPU.
@@ -131,10 +131,9 @@ class TorchLearner:
             critic_learning_rate=critic_learning_rate,
             critic_warmup_steps=critic_warmup_steps,
         )
-        if micro_batch_tokens is not None and micro_batch_tokens < 1:
-            raise ConfigError(f"learner.micro_batch_tokens={micro_batch_tokens} must be at least 1")
-        if num_threads is not None and num_threads < 1:
-            raise ConfigError(f"learner.num_threads={num_threads} must be at least 1")
+        for name, value in (("micro_batch_tokens", micro_batch_tokens), ("num_threads", num_threads)):
+            if value is not None and value < 1:
+                raise ConfigError(f"learner.{name}={value} must be at least 1")
         if critic_warmup_steps and critic == "none":
             raise ConfigError(f"learner.critic_warmup_steps={critic_warmup_steps} needs learner.critic")
         if policy.lora is not None:
@@ -290,14 +289,13 @@ class TorchLearner:
         if self._packing and not packed:
             log.warning("this model cannot pack sequences: they run in micro-batches of like length")
         critic = models.critic
+        backbone = None if critic is None else critic.backbone
         return _State(
             models=models,
             optimizers=Optimizers(
                 models.trainable_policy().values(),
                 [] if critic is None else critic.head.parameters(),
-                []
-                if critic is None or critic.backbone is None
-                else (p for p in critic.backbone.parameters() if p.requires_grad),
+                [] if backbone is None else (p for p in backbone.parameters() if p.requires_grad),
                 self._settings,
             ),
             compute=Compute(

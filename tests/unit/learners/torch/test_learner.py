@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from agl.errors import AglError, CheckpointError, ConfigError
-from agl.learners.base import Learner
+from agl.learners.base import Learner, ReadsChats
 from agl.learners.torch.learner import TorchLearner
 from agl.types.policy import Lora, Policy
-from agl.types.sample import PolicyLoss, TrainingSample, Trajectory
+from agl.types.sample import LikelihoodLoss, PolicyLoss, PreferenceLoss, TrainingSample, Trajectory
 
 Make = Callable[..., Any]
 LOSS = PolicyLoss(epochs=2, minibatch_rollouts=2)
@@ -363,3 +363,81 @@ async def test_closing_ends_an_update_under_way(
             await asyncio.sleep(0)
         with pytest.raises(AglError, match="closed"):
             await update
+
+
+def written(trajectories: list[Trajectory]) -> list[TrainingSample]:
+    """Sequences to imitate, each of a rollout of its own."""
+    return [
+        TrainingSample(rollout_id=str(number), token_ids=one.token_ids, loss_mask=one.loss_mask)
+        for number, one in enumerate(trajectories)
+    ]
+
+
+def likelihood(lines: list[list[float]]) -> float:
+    return sum(sum(line) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "lora", [None, Lora(rank=2, target_modules=("q_proj", "v_proj"))], ids=["full", "lora"]
+)
+async def test_imitation_makes_the_given_tokens_likelier(
+    opened: Make, policy: Policy, make_trajectories: Make, lora: Lora | None
+) -> None:
+    trajectories = make_trajectories()
+    async with opened(replace(policy, lora=lora), learning_rate=1e-2) as learner:
+        before = likelihood(await learner.logprobs(trajectories))
+        for _ in range(3):
+            report = await learner.update(written(trajectories), LikelihoodLoss())
+            assert report.optimizer_steps == 1
+        after = likelihood(await learner.logprobs(trajectories))
+        tokens = sum(sum(one.loss_mask) for one in trajectories)
+        assert report.metrics["negative_logprob"] == pytest.approx(report.metrics["loss"], rel=1e-6)
+        assert -after / tokens < report.metrics["loss"] < -before / tokens
+        assert learner.policy_version == 3
+
+
+@pytest.mark.parametrize(
+    "lora", [None, Lora(rank=2, target_modules=("q_proj", "v_proj"))], ids=["full", "lora"]
+)
+async def test_preference_moves_the_pair_apart_from_the_frozen_first_policy(
+    opened: Make, policy: Policy, make_trajectories: Make, lora: Lora | None
+) -> None:
+    samples = [
+        replace(sample, pair_id=str(number // 2), preferred=number % 2 == 0)
+        for number, sample in enumerate(written(make_trajectories(count=8)))
+    ]
+    async with opened(replace(policy, lora=lora), learning_rate=1e-2, reference=True) as learner:
+        reports = [await learner.update(samples, PreferenceLoss()) for _ in range(3)]
+    losses = [report.metrics["loss"] for report in reports]
+    assert losses[0] == pytest.approx(math.log(2), rel=1e-4)  # policy and reference are one
+    assert losses[2] < losses[1] < losses[0]
+    assert reports[2].metrics["margin"] > 0.0
+    assert reports[2].metrics["pairs_right"] > reports[0].metrics["pairs_right"]
+
+
+async def test_packed_sequences_move_the_weights_as_sequences_apart_do(
+    opened: Make, make_trajectories: Make
+) -> None:
+    moved = []
+    for packing in (False, True):
+        async with opened(packing=packing, learning_rate=1e-2) as learner:
+            report = await learner.update(written(make_trajectories()), LikelihoodLoss())
+            moved.append((report.metrics["loss"], (await learner.weights()).tensors))
+    assert moved[0][0] == pytest.approx(moved[1][0], rel=1e-6)
+    for name, tensor in moved[0][1].items():
+        torch.testing.assert_close(tensor, moved[1][1][name], rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_preferences_without_a_reference_are_refused_before_anything_is_loaded(policy: Policy) -> None:
+    with pytest.raises(ConfigError, match=r"learner\.reference=true"):
+        TorchLearner(policy).check(PreferenceLoss(), needs_values=False)
+    TorchLearner(policy, reference=True).check(PreferenceLoss(), needs_values=False)
+    TorchLearner(policy).check(LikelihoodLoss(), needs_values=False)
+
+
+async def test_the_learner_says_how_its_policy_writes(opened: Make) -> None:
+    async with opened() as learner:
+        assert isinstance(learner, ReadsChats)
+        chat = await learner.chat_tokens()
+    assert chat.end_ids == {2}
+    assert chat.tokenizer.encode("w0 w1", add_special_tokens=False) == [3, 4]

@@ -8,6 +8,8 @@ from agl.learners.torch.losses import (
     clipped_surrogate,
     kl_divergence,
     logprobs_and_entropy,
+    logprobs_of_targets,
+    preference_loss,
     squared_value_error,
     token_weights,
 )
@@ -155,3 +157,21 @@ def test_rollout_mean_weighs_every_rollout_alike_however_many_sequences_it_has()
     weights = token_weights(["a", "a", "b"], [1, 3, 8], [1.0, 1.0, 1.0], "rollout_mean")
     assert weights == [1 / 8, 1 / 8, 1 / 16]
     assert 1 * weights[0] + 3 * weights[1] == 8 * weights[2] == 0.5
+
+
+def test_the_likelihood_alone_is_what_comes_with_the_entropy() -> None:
+    logits, targets = torch.tensor([[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]]), torch.tensor([2, 0])
+    temperatures = torch.tensor([1.0, 0.5])
+    # softmax of (0, 1, 2) at 2: e^2 / (1 + e + e^2); of (6, 0, 0) at 0: e^6 / (e^6 + 2)
+    by_hand = [LN(math.e**2 / (1 + math.e + math.e**2)), LN(math.e**6 / (math.e**6 + 2))]
+    assert logprobs_of_targets(logits, targets, temperatures).tolist() == pytest.approx(by_hand, rel=1e-4)
+    both, _ = logprobs_and_entropy(logits, targets, None, entropy_gradient=False)
+    torch.testing.assert_close(logprobs_of_targets(logits, targets, None), both, rtol=1e-6, atol=1e-7)
+
+
+def test_preference_is_the_logistic_loss_of_the_two_sides_log_ratios() -> None:
+    better, worse = torch.tensor([2.0, -1.0]), torch.tensor([-1.0, 2.0])
+    # beta 0.1: -log sigmoid(0.3) = log(1 + e^-0.3), and log(1 + e^0.3) the wrong way round
+    by_hand = [LN(1 + math.exp(-0.3)), LN(1 + math.exp(0.3))]
+    assert preference_loss(better, worse, beta=0.1).tolist() == pytest.approx(by_hand, rel=1e-6)
+    assert preference_loss(better, better, beta=0.1).tolist() == pytest.approx([LN(2)] * 2, rel=1e-6)

@@ -21,7 +21,7 @@ from agl.learners.torch.update import (
     update_metrics,
 )
 from agl.types.policy import Lora, Policy
-from agl.types.sample import PolicyLoss, TrainingSample, Trajectory
+from agl.types.sample import PolicyLoss, PreferenceLoss, TrainingSample, Trajectory
 
 CPU = torch.device("cpu")
 Make = Callable[..., Any]
@@ -287,6 +287,28 @@ def test_a_loss_that_needs_a_missing_model_names_the_setting(
         check_loss(models, rows, PolicyLoss())
     with pytest.raises(ConfigError, match=r"set learner\.reference=true"):
         check_loss(models, rows, PolicyLoss(kl_coef=0.1))
+
+
+def test_the_policys_loss_needs_old_logprobs_and_advantages(
+    policy: Policy, samples: list[TrainingSample]
+) -> None:
+    lacking = [replace(samples[0], advantages=None), replace(samples[1], old_logprobs=None), *samples[2:]]
+    with pytest.raises(ValueError, match="2 of 9 samples have no old_logprobs or no advantages"):
+        check_loss(load(policy, critic="head"), rows_of(lacking), PolicyLoss())
+
+
+def test_preferences_need_a_reference_and_both_sides_of_each_pair(
+    policy: Policy, samples: list[TrainingSample]
+) -> None:
+    pair = [replace(samples[0], pair_id="p", preferred=True), replace(samples[1], pair_id="p")]
+    with pytest.raises(ConfigError, match=r"learner\.reference=true"):
+        check_loss(load(policy), rows_of(pair), PreferenceLoss())
+    models = load(policy, reference=True)
+    check_loss(models, rows_of(pair), PreferenceLoss())
+    with pytest.raises(ValueError, match="1 of 1 pairs lack a side, first p"):
+        check_loss(models, rows_of(pair[:1]), PreferenceLoss())
+    with pytest.raises(ValueError, match="1 of 2 pairs lack a side, first None"):
+        check_loss(models, rows_of([*pair, samples[2]]), PreferenceLoss())
 
 
 def test_returns_of_some_samples_only_are_refused(policy: Policy, samples: list[TrainingSample]) -> None:
