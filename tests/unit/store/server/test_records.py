@@ -16,7 +16,7 @@ async def test_resources_are_numbered_and_found(client: httpx.AsyncClient) -> No
     second = (await client.post("/v1/resources", json={"resources": {}, "run_id": "r"})).json()
 
     assert (first["version"], second["version"]) == (1, 2)
-    assert first["resources"] == {"p": prompt, "any": [1]}
+    assert first["resources"] == {"p": {**prompt, "version": 1, "parent": None}, "any": [1]}
     assert (await client.get(f"/v1/resources/{first['resources_id']}")).json() == first
     assert (await client.get("/v1/resources/latest")).json() == second
     assert (await client.get("/v1/resources?run_id=r")).json()["items"] == [second]
