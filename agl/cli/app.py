@@ -8,15 +8,15 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from agl import __version__
-from agl.cli.run_folder import NEWEST
+from agl.cli.arguments import Cfg, ConfigDir, OptionalResume, Overrides
+from agl.cli.eval_command import evaluation
 from agl.cli.store.commands import store
 from agl.errors import AglError
 
@@ -73,31 +73,6 @@ def _is_of_parser(error: BaseException) -> bool:
     return usage or isinstance(error, typer.Exit | typer.Abort | SystemExit | GeneratorExit)
 
 
-class OptionalResume(TyperCommand):
-    """A command whose ``--resume`` may stand without a value."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give a ``--resume`` that an option, an override or nothing follows the value ``newest``."""
-        return super().parse_args(ctx, with_resume_value(args))
-
-
-def with_resume_value(args: list[str]) -> list[str]:
-    """Return the arguments with ``--resume`` completed to ``--resume newest`` where no run follows it."""
-    completed: list[str] = []
-    for argument, following in pairwise([*args, "--"]):
-        completed.append(argument)
-        if argument == "--resume" and (following.startswith(("-", "+", "~")) or "=" in following):
-            completed.append(NEWEST)
-    return completed
-
-
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="OVERRIDES", help="+recipe=NAME, GROUP=CHOICE, KEY=VALUE; --cfg shows the keys."),
-]
-ConfigDir = Annotated[Path | None, typer.Option(help="A further folder of config groups and recipes.")]
-Cfg = Annotated[bool, typer.Option("--cfg", help="Print the composed settings and exit.")]
-
 app = typer.Typer(
     cls=Boundary,
     no_args_is_help=True,
@@ -126,6 +101,7 @@ def options(
     For example:
       agl train +recipe=ppo_sql    a small policy learns to write SQL, on a CPU
       agl train --help
+      agl eval --help
       agl run --help
       agl store --help
       agl proxy --help
@@ -286,6 +262,7 @@ def proxy(
     )
 
 
+app.add_typer(evaluation)
 app.add_typer(store, name="store")
 
 

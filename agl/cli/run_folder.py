@@ -26,6 +26,9 @@ FIRST_FILES = frozenset(
 )
 """What is in the folder before the first number of the run."""
 
+OF_OTHERS = frozenset({"agl.launch.evaluation.EvaluationRun"})
+"""What the settings of runs build that another command than ``agl train`` goes on with."""
+
 log = logging.getLogger(__name__)
 
 _CHATTY = ("httpx", "httpx2", "httpcore", "uvicorn.access", "openai", "urllib3")
@@ -74,11 +77,12 @@ def abandon(run_dir: Path, *, before: Collection[str] = ()) -> None:
             RUNS.rmdir()
 
 
-def to_resume(run: str) -> Path:
+def to_resume(run: str, *, target: str | None = None) -> Path:
     """Return the folder of the run to resume.
 
     Args:
         run: a folder, the name of one under ``runs/``, or ``newest``: of those that have not ended, the one begun last.
+        target: what the newest one's settings build; None is whatever no other command has for its own.
 
     Raises:
         ConfigError: there is no such run.
@@ -90,10 +94,21 @@ def to_resume(run: str) -> Path:
         raise ConfigError(
             f"there is no run {run}: neither {Path(run)} nor {RUNS / run} has a {SETTINGS_FILE}"
         )
-    begun = [path for path in RUNS.glob(f"*/{SETTINGS_FILE}") if not (path.parent / ENDING_FILE).exists()]
+    begun = [
+        path
+        for path in RUNS.glob(f"*/{SETTINGS_FILE}")
+        if not (path.parent / ENDING_FILE).exists() and _builds(path, target)
+    ]
     if not begun:
         raise ConfigError(f"no run to resume: {RUNS.resolve()} has none that stopped before its end")
     return max(begun, key=lambda path: path.stat().st_mtime).parent
+
+
+def _builds(settings_file: Path, target: str | None) -> bool:
+    """Whether a run is of the kind that is looked for."""
+    lines = settings_file.read_text(encoding="utf-8").splitlines()
+    built = next((line.partition(":")[2].strip() for line in lines if line.startswith("_target_:")), "")
+    return built not in OF_OTHERS if target is None else built == target
 
 
 @contextmanager

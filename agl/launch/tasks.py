@@ -18,9 +18,9 @@ from agl.algorithms.serving import ServedPolicy
 from agl.errors import ConfigError
 from agl.evaluation.rollouts import run_rollouts, spans_of_rollout
 from agl.inference.base import Engine
-from agl.launch.local import Parts, Started, started
+from agl.launch.local import Parts, started
 from agl.launch.store_access import StoreAccess
-from agl.proxy import LLMProxy
+from agl.proxy import LLMProxy, ProxyServer
 from agl.runners.base import Runners
 from agl.runners.grading import Grader
 from agl.runners.hooks import Hook, as_hook
@@ -121,20 +121,18 @@ class TaskRun:
         run_id = f"{self.name}-{uuid4().hex[:8]}"
         async with self.store as store:
             await store.add_run(name=self.name, run_id=run_id, command="run", settings=settings)
-            parts = Parts(
-                store=store,
-                engine=self.inference,
-                learner=None,
-                proxy=self.proxy,
-                runner=self.runner,
-                agent=self.agent,
-                grader=self.grader,
-                hooks=self.hooks,
-                store_access=self.store_server,
-                resources=self.resources,
-            )
-            async with started(parts, run_id=run_id, note=note) as served:
-                resources_id = await self._published(store, served, run_id)
+            async with started(self._parts(store), run_id=run_id, note=note) as served:
+                assert served.proxy is not None
+                resources_id = await publish_resources(
+                    store,
+                    self.resources,
+                    engine=self.inference,
+                    proxy=self.proxy,
+                    served=served.proxy,
+                    run_id=run_id,
+                    purpose="run",
+                    sampling={},
+                )
                 requests = [
                     RolloutRequest(
                         task=task,
@@ -154,28 +152,65 @@ class TaskRun:
                 for rollout in rollouts
             ]
 
-    async def _published(self, store: LightningStore, served: Started, run_id: str) -> str | None:
-        """Put what agents get into the store; return the id of it, None when they get nothing."""
-        assert served.proxy is not None
-        if self.inference is not None:
-            policy = ServedPolicy(
-                engine=self.inference,
-                store=store,
-                proxy_url=served.proxy.url,
-                run_id=run_id,
-                new_id=lambda: uuid4().hex[:8],
-                resource_name=MODEL,
-                api_key=served.proxy.api_key,
-                resources=self.resources,
-            )
-            return await policy.resources_id("run", {})
-        resources = dict(self.resources)
-        if self.proxy.endpoints:
-            first = next(iter(self.proxy.endpoints))
-            resources[MODEL] = ProxyLLM(base_url=served.proxy.url, model=first, api_key=served.proxy.api_key)
-        if not resources:
-            return None
-        return (await store.add_resources(resources, run_id=run_id)).resources_id
+    def _parts(self, store: LightningStore) -> Parts:
+        return Parts(
+            store=store,
+            engine=self.inference,
+            learner=None,
+            proxy=self.proxy,
+            runner=self.runner,
+            agent=self.agent,
+            grader=self.grader,
+            hooks=self.hooks,
+            store_access=self.store_server,
+            resources=self.resources,
+        )
+
+
+async def publish_resources(
+    store: LightningStore,
+    resources: Mapping[str, Resource],
+    *,
+    engine: Engine | None,
+    proxy: LLMProxy,
+    served: ProxyServer,
+    run_id: str,
+    purpose: str,
+    sampling: Mapping[str, Any],
+) -> str | None:
+    """Put what agents get into the store; return the id of it, None when they get nothing.
+
+    Args:
+        store: open.
+        resources: beside the model.
+        engine: the model; None is the first of the proxy's endpoints, if it has any.
+        proxy: its settings.
+        served: the same proxy, at work.
+        run_id: whose resources these are.
+        purpose: in their id, where there is an engine.
+        sampling: request parameters that are forced on every call.
+    """
+    if engine is not None:
+        policy = ServedPolicy(
+            engine=engine,
+            store=store,
+            proxy_url=served.url,
+            run_id=run_id,
+            new_id=lambda: uuid4().hex[:8],
+            resource_name=MODEL,
+            api_key=served.api_key,
+            resources=resources,
+        )
+        return await policy.resources_id(purpose, sampling)
+    given = dict(resources)
+    if proxy.endpoints:
+        first = next(iter(proxy.endpoints))
+        given[MODEL] = ProxyLLM(
+            base_url=served.url, model=first, api_key=served.api_key, sampling=dict(sampling)
+        )
+    if not given:
+        return None
+    return (await store.add_resources(given, run_id=run_id)).resources_id
 
 
 def result_from(rollout: Rollout, spans: Sequence[Span]) -> TaskResult:

@@ -8,7 +8,6 @@ import pytest
 from command_line import Agl
 
 import agl as package
-from agl.cli.app import with_resume_value
 
 
 def test_the_version_is_printed(agl: Agl) -> None:
@@ -114,19 +113,3 @@ def test_a_missing_extra_is_exit_code_two(agl: Agl, recipes: Path) -> None:
     code, _, err = agl("train", "--config-dir", recipes, "+recipe=fake", "ending=extra")
     assert (code, err) == (2, 'agl: Flying needs the "wings" extra: pip install "agl[wings]"\n')
     assert not Path("runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("given", "completed"),
-    [
-        (["--resume"], ["--resume", "newest"]),
-        (["--resume", "mine"], ["--resume", "mine"]),
-        (["--resume", "seed=1"], ["--resume", "newest", "seed=1"]),
-        (["--resume", "+a=1"], ["--resume", "newest", "+a=1"]),
-        (["--resume", "--cfg"], ["--resume", "newest", "--cfg"]),
-        (["--resume=mine"], ["--resume=mine"]),
-        ([], []),
-    ],
-)
-def test_resume_may_stand_without_a_run(given: list[str], completed: list[str]) -> None:
-    assert with_resume_value(given) == completed

@@ -61,13 +61,13 @@ def test_rollouts_taken_for_independent_would_not_cover() -> None:
     rng = random.Random(1)
     covered = 0
     for _ in range(200):
-        chances = [rng.betavariate(2, 2) for _ in range(20)]
+        chances = [rng.betavariate(0.5, 0.5) for _ in range(20)]
         rewards = [float(rng.random() < chance) for chance in chances for _ in range(8)]
         reward = mean_reward([[one] for one in rewards])
         assert reward.low is not None
         assert reward.high is not None
         covered += reward.low <= 0.5 <= reward.high
-    assert covered / 200 < 0.9
+    assert covered / 200 < 0.8
 
 
 @pytest.mark.parametrize("num_rollouts", range(1, 9))

@@ -1,0 +1,37 @@
+"""Arguments and options that several commands take."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from agl.cli.run_folder import NEWEST
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="OVERRIDES", help="+recipe=NAME, GROUP=CHOICE, KEY=VALUE; --cfg shows the keys."),
+]
+ConfigDir = Annotated[Path | None, typer.Option(help="A further folder of config groups and recipes.")]
+Cfg = Annotated[bool, typer.Option("--cfg", help="Print the composed settings and exit.")]
+
+
+class OptionalResume(TyperCommand):
+    """A command whose ``--resume`` may stand without a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give a ``--resume`` that an option, an override or nothing follows the value ``newest``."""
+        return super().parse_args(ctx, with_resume_value(args))
+
+
+def with_resume_value(args: list[str]) -> list[str]:
+    """Return the arguments with ``--resume`` completed to ``--resume newest`` where no run follows it."""
+    completed: list[str] = []
+    for argument, following in pairwise([*args, "--"]):
+        completed.append(argument)
+        if argument == "--resume" and (following.startswith(("-", "+", "~")) or "=" in following):
+            completed.append(NEWEST)
+    return completed

@@ -1,0 +1,223 @@
+"""agl eval: measure a policy or prompts on held-out tasks, and compare them with others."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from agl.cli.contestants import REPORT_FILE, Choice, Recorded, chosen, recorded, with_choice
+from agl.cli.eval_report import comparison_lines, places, report_lines
+from agl.cli.eval_settings import Options, eval_settings, parts_of
+from agl.cli.run_folder import ENDING_FILE, SETTINGS_FILE, abandon, claim, locked, logged
+from agl.cli.train import tune_process
+from agl.config import Settings, build, check, masked, save_settings, settings_text
+from agl.errors import AglError, ConfigError, MissingExtraError
+from agl.evaluation.comparison import Comparison, compare
+from agl.evaluation.report import task_runs_from_json
+from agl.evaluation.waiting import WaitedFor
+from agl.launch.evaluation import Contestant, EvaluationRun, digest_of
+from agl.launch.interpreter import tune_for_serving
+from agl.launch.stopping import run_interruptibly
+from agl.store.base import LightningStore
+from agl.types import Json, Mode, Weights
+
+PROGRESS_SECONDS = 15.0
+"""Between lines on progress where it cannot be drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What an evaluation found, as plain values.
+
+    Args:
+        folder: of its run.
+        mode: of the tasks.
+        evaluated: the report on the contestant.
+        against: the report on the other one, if there is one.
+        comparison: of the two.
+    """
+
+    folder: Path
+    mode: Mode
+    evaluated: Mapping[str, Any]
+    against: Mapping[str, Any] | None = None
+    comparison: Comparison | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it."""
+        return {
+            "run_id": self.folder.resolve().name,
+            "run_dir": str(self.folder),
+            "mode": self.mode,
+            "evaluated": self.evaluated,
+            "against": self.against,
+            "comparison": None if self.comparison is None else self.comparison.as_json(),
+        }
+
+    def lines(self) -> list[str]:
+        """Return the report for people."""
+        lines = report_lines(self.evaluated, mode=self.mode)
+        if self.against is not None and self.comparison is not None:
+            lines += ["", *report_lines(self.against, mode=self.mode), ""]
+            names = (self.evaluated["contestant"], self.against["contestant"])
+            lines += comparison_lines(self.comparison, *names)
+        return [*lines, *places(self.folder, REPORT_FILE)]
+
+
+def main(overrides: Sequence[str], options: Options) -> None:
+    """Evaluate, print what was found, and fail where the mean reward is below ``fail_under``.
+
+    Raises:
+        ConfigError: a mistake in the settings; nothing was started.
+        RunStoppedError: too many rollouts gave no reward.
+        AglError: the mean reward is too low.
+    """
+    tune_process()
+    with redirect_stdout(sys.stderr):  # what an agent prints; the report has standard output for itself
+        settings = eval_settings(overrides, options)
+        found = None if options.cfg else _found(settings, options)
+    if found is None:
+        print(settings_text(settings), end="")
+        return
+    if options.as_json:
+        print(json.dumps(found.as_json(), ensure_ascii=False, indent=1))
+    else:
+        print("\n".join(found.lines()))
+    _refuse_low(found.evaluated["reward"]["mean"], options.fail_under)
+
+
+def _refuse_low(mean: float | None, fail_under: float | None) -> None:
+    if fail_under is None or (mean is not None and mean >= fail_under):
+        return
+    shown = "there is no reward" if mean is None else f"the mean reward {mean:.4g} is below it"
+    raise AglError(f"--fail-under {fail_under:g}: {shown}")
+
+
+def _found(settings: Settings, options: Options) -> Found:
+    """Resolve who is evaluated, run it in the evaluation's folder, and write down what came out."""
+    resume = options.resume is not None
+    evaluation = cast("Mapping[str, Any]", settings.values["evaluation"])
+    folder = Path(str(settings.values["run_dir"]))
+    earlier = None if evaluation["against"] is None else recorded(evaluation["against"])
+    choices = [_choice(str(evaluation["resources"]), settings, options)]
+    if evaluation["against"] is not None and earlier is None:
+        choices.append(_choice(str(evaluation["against"]), settings, options))
+    if all(choice.weights is None or not choice.weights.is_checkpoint for choice in choices):
+        for choice in choices:  # every mistake before the folder is made
+            check(parts_of(with_choice(settings, choice)))
+    before = frozenset[str]() if resume else claim(folder)
+    try:
+        with locked(folder), logged(folder):
+            save_settings(settings, folder / SETTINGS_FILE)
+            tune_for_serving()  # the calls of proxy and store come through this process
+            found = _measured(settings, choices, earlier, resume=resume)
+            text = json.dumps(found.as_json(), ensure_ascii=False, indent=1)
+            (folder / REPORT_FILE).write_text(f"{text}\n", encoding="utf-8")
+            (folder / ENDING_FILE).write_text("\n".join(found.lines()) + "\n", encoding="utf-8")
+            return found
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(f"go on with: agl eval --resume {folder}")
+        raise
+    except (ConfigError, MissingExtraError):
+        if not resume:
+            abandon(folder, before=before)
+        raise
+
+
+def _choice(spec: str, settings: Settings, options: Options) -> Choice:
+    store = None
+    if options.store_url is not None:
+        store = build(settings, LightningStore, "store")  # type: ignore[type-abstract]
+    return chosen(spec, settings, store=store)
+
+
+def _measured(
+    settings: Settings, choices: Sequence[Choice], earlier: Recorded | None, *, resume: bool
+) -> Found:
+    made = [parts_of(with_choice(settings, choice)) for choice in choices]
+    runs = [build(parts, EvaluationRun) for parts in made]
+    contestants = [
+        _contestant(choice, parts, run) for choice, parts, run in zip(choices, made, runs, strict=True)
+    ]
+    fingerprints = {contestant.fingerprint for contestant in contestants}
+    if len(fingerprints) < len(contestants):
+        raise ConfigError(
+            f"--resources {choices[0].name} and --against {choices[1].name} are the same model and prompts: name"
+            " another"
+        )
+    evaluator = runs[0]
+    mode, _ = evaluator.tasks()
+    progress = _Progress()
+    reports = run_interruptibly(
+        lambda: evaluator.run(
+            contestants, resume=resume, settings=masked(settings), on_wait=progress, note=progress.note
+        )
+    )
+    first = reports[0].as_json()
+    found = Found(folder=evaluator.run_dir, mode=mode, evaluated=first)
+    if len(reports) == 1 and earlier is None:
+        return found
+    second = reports[1].as_json() if earlier is None else _renamed(earlier)
+    others = task_runs_from_json(second["tasks"])
+    comparison = compare(reports[0].tasks, others, threshold=evaluator.evaluation.threshold)
+    if not comparison.difference.num_tasks:
+        raise AglError(
+            f"no task has a reward on both sides: --against {second['contestant']} was evaluated on other tasks, or"
+            " gave none"
+        )
+    return Found(folder=evaluator.run_dir, mode=mode, evaluated=first, against=second, comparison=comparison)
+
+
+def _renamed(earlier: Recorded) -> dict[str, Any]:
+    """An earlier report, named by where it is: two of them may be about ``base``."""
+    return {**earlier.report, "contestant": f"{earlier.report['contestant']} in {earlier.folder}"}
+
+
+def _contestant(choice: Choice, parts: Settings, run: EvaluationRun) -> Contestant:
+    shown = masked(parts)
+    made_of: Json = [shown.get("inference"), shown.get("resources"), shown.get("proxy")]
+    weights = None
+    if choice.weights is not None:
+        policy = cast("Mapping[str, Any]", cast("Mapping[str, Any]", shown["inference"])["policy"])
+        weights = Weights(path=str(policy["path"]), policy_version=choice.policy_version or 0)
+    return Contestant(
+        name=choice.name,
+        fingerprint=digest_of([made_of, None if weights is None else weights.policy_version]),
+        inference=run.inference,
+        resources=run.resources,
+        weights=weights,
+    )
+
+
+class _Progress:
+    """Shows on standard error how far it is: drawn on a terminal, else a line now and then."""
+
+    def __init__(self) -> None:
+        self._is_drawn = sys.stderr.isatty()
+        self._next_line = time.monotonic() + PROGRESS_SECONDS
+        self._width = 0
+
+    def __call__(self, waited: WaitedFor) -> None:
+        words = f"; waiting for {waited.words}" if waited.words else ""
+        line = f"evaluating {waited.done}/{waited.total}{words}"
+        if self._is_drawn:
+            self._draw("" if waited.done == waited.total else line)
+        elif time.monotonic() >= self._next_line and waited.done < waited.total:
+            self.note(line)
+
+    def note(self, text: str) -> None:
+        """Show a line that stays."""
+        self._draw("")
+        print(text, file=sys.stderr, flush=True)
+        self._next_line = time.monotonic() + PROGRESS_SECONDS
+
+    def _draw(self, line: str) -> None:
+        if self._is_drawn:
+            print(f"\r{line[:100]:{self._width}}\r{line[:100]}", end="", file=sys.stderr, flush=True)
+            self._width = min(len(line), 100)
