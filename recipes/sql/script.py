@@ -211,17 +211,18 @@ def _chance(name: str, question: str, seed: str) -> float:
 
 def find_question(text: str) -> tuple[str, str, str] | None:
     """Return the prompt around it, the question and the right query, for the last question in a text."""
-    for schema in SCHEMAS:
-        if schema.text() in text:
-            known = _right_queries(schema)
-            rest = text.replace(schema.text(), "")
-            places = [
-                (rest.rfind(question), len(question), question) for question in known if question in rest
-            ]
-            if places:
-                _, _, question = max(places)
-                return rest.replace(question, ""), question, known[question]
-    return None
+    asked = [schema for schema in SCHEMAS if schema.text() in text]
+    places = [
+        (text.rfind(question), len(question), question, schema)
+        for schema in asked
+        for question in _right_queries(schema)
+        if question in text
+    ]
+    if not places:
+        return None
+    *_, question, schema = max(places, key=lambda place: place[:2])
+    prompt = text.replace(schema.text(), "").replace(question, "")
+    return prompt, question, _right_queries(schema)[question]
 
 
 @cache
