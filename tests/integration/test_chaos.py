@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from awaited import soon
 from chaos import Part, Trouble, chaos, schedule
 from cut_link import Link
 from exact_accounts import (
     check_counts,
     check_leases,
     check_results_are_of_the_last_attempt,
+    journal_lines,
+    late_results,
     records_of,
     refused,
     results,
@@ -39,7 +42,7 @@ SECONDS = 600.0 if NIGHTLY else 60.0
 PEACE_SECONDS = 180.0
 """The longest that the last run may take once the trouble is over."""
 TOKEN = "secret-of-the-store-0123456789"
-ITERATIONS = ["algorithm.iterations=4"]
+ITERATIONS = ["algorithm.iterations=3"]
 SIZE = ["--processes", "1", "--max-concurrency", "3"]
 POOLS = ("pool 1", "pool 2", "pool 3")
 
@@ -110,7 +113,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
         given = recipe(
             folder / "configs",
             folder / "journal",
-            seconds=0.6,
+            seconds=2.5,
             judge=f"http://127.0.0.1:{proxy_port}",
         )
         store = ["store", f"store.path={folder / 'store.sqlite'}", "--port", str(store_port)]
@@ -152,6 +155,7 @@ async def test_nothing_is_lost_or_done_twice_whatever_dies_hangs_or_is_cut_off(t
     folder = tmp_path / "chaos"
     folder.mkdir()
     async with world(folder) as parts:
+        await begun(folder / "journal")
         troubles = schedule(SEED, seconds=SECONDS, pools=POOLS)
         happened = await chaos(troubles, parts.parts, watch=parts.watch)
         await parts.last_run()
@@ -170,12 +174,22 @@ async def test_nothing_is_lost_or_done_twice_whatever_dies_hangs_or_is_cut_off(t
     check_counts(records)
     check_leases(records)
     check_results_are_of_the_last_attempt(records)
+    assert len(late_results(records)) >= 1
     assert refused(records) >= 1
     for number in range(1, num_runs + 1):
         run_dir = folder / f"run{number}"
         assert results(records, run_dir.name) == expected
         assert metrics_of(run_dir) == metrics_of(whole)
         assert (run_dir / "policy" / WEIGHTS).read_bytes() == (whole / "policy" / WEIGHTS).read_bytes()
+
+
+async def begun(journal: Path) -> None:
+    """Return once all pools have attempts in hand."""
+
+    async def look() -> bool:
+        return journal.exists() and len({line.pid for line in journal_lines(journal)}) >= len(POOLS)
+
+    await soon(look, what="work in every pool", seconds=90)
 
 
 def told(troubles: Sequence[Trouble]) -> str:

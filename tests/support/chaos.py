@@ -31,6 +31,7 @@ class Part:
         command: arguments of ``agl``, asked for at each start.
         folder: where it starts.
         link: between it and the store.
+        agl: what ``agl`` is on the command line.
         environment: on top of the test's own.
     """
 
@@ -38,6 +39,7 @@ class Part:
     command: Callable[[], Sequence[str]]
     folder: Path
     link: Link | None = None
+    agl: Sequence[str] = (sys.executable, "-m", "agl")
     environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     begun_at: int = 0
@@ -55,7 +57,7 @@ class Part:
         with self.log.open("ab") as out:
             self.begun_at = out.tell()
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "agl", *self.command()],
+                [*self.agl, *self.command()],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -88,11 +90,14 @@ class Part:
     def last_words(self) -> str:
         return self.log.read_text(errors="replace")[-2000:]
 
+    def wait(self, seconds: float) -> int:
+        assert self.process is not None
+        return self.process.wait(seconds)
+
     async def end(self, number: signal.Signals = signal.SIGTERM, *, seconds: float = 30) -> int:
         self.send(number)
-        assert self.process is not None
         try:
-            return await asyncio.to_thread(self.process.wait, seconds)
+            return await asyncio.to_thread(self.wait, seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} does not end: {self.last_words()}") from None
 
@@ -113,16 +118,16 @@ KINDS = {
     "trainer": ("kill", "stop", "cut", "stall"),
     "pool": ("kill", "kill child", "stop child", "stop child", "cut", "stall"),
 }
-WEIGHTS = {"store": 1, "proxy": 1, "trainer": 1, "pool": 4}
+WEIGHTS = {"store": 1, "proxy": 1, "trainer": 1, "pool": 6}
 LONGEST_SECONDS = {"store": 2.0, "proxy": 2.0, "trainer": 3.0, "pool": 5.0}
 """Of a pool: much longer than the silence after which its attempts are lost."""
 
 
 def schedule(seed: int, *, seconds: float, pools: Sequence[str]) -> list[Trouble]:
-    """Return what happens in so many seconds; one pool is stopped soon, and for long."""
+    """Return what happens in so many seconds; one pool is stopped at once, and for long."""
     rng = random.Random(seed)
-    found = [Trouble(at=4.0, part=pools[0], kind="stop child", seconds=LONGEST_SECONDS["pool"])]
-    at = 5.0
+    found = [Trouble(at=0.0, part=pools[0], kind="stop child", seconds=LONGEST_SECONDS["pool"])]
+    at = 1.0
     while at < seconds:
         sort = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         found.append(

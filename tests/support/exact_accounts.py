@@ -146,6 +146,12 @@ def refused(records: Records) -> int:
     return sum(int(str(worker.stats.get("superseded", 0))) for worker in records.workers.values())
 
 
+def late_results(records: Records) -> list[Line]:
+    """The ends of attempts that had a result, and were no longer their runner's."""
+    good = {one.attempt_id for each in records.attempts.values() for one in each if one.status == "succeeded"}
+    return [line for line in records.journal if line.word == "end" and line.attempt_id not in good]
+
+
 def run_ids(rollouts: Sequence[Rollout]) -> list[str]:
     """The runs that rollouts belong to."""
     return sorted({rollout.run_id for rollout in rollouts if rollout.run_id is not None})
@@ -154,10 +160,9 @@ def run_ids(rollouts: Sequence[Rollout]) -> list[str]:
 def summary(records: Records) -> str:
     """How much there is to look at: what became of rollouts and attempts, and what the journal says."""
     attempts = Counter(one.status for each in records.attempts.values() for one in each)
-    good = {one.attempt_id for each in records.attempts.values() for one in each if one.status == "succeeded"}
-    late = sum(line.word == "end" and line.attempt_id not in good for line in records.journal)
+    late = len(late_results(records))
     return (
         f"rollouts {dict(Counter(rollout.status for rollout in records.rollouts))}, attempts {dict(attempts)},"
-        f" journal {dict(Counter(line.word for line in records.journal))}, of them {late} ended and do not count,"
+        f" journal {dict(Counter(line.word for line in records.journal))}, of them {late} late results,"
         f" {refused(records)} no longer their runner's"
     )

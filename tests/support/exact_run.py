@@ -57,8 +57,8 @@ data:
 adapter:
   agents: [""]
 algorithm:
-  tasks_per_iteration: 4
-  group_size: 3
+  tasks_per_iteration: 6
+  group_size: 4
   evaluate_every: 2
   evaluate_greedy: false
   save_every: 2
@@ -78,7 +78,7 @@ def recipe(folder: Path, journal: Path, *, seconds: float = 0.3, judge: str | No
     Args:
         folder: made where it is missing.
         journal: file of the agent's own, see ``digits``.
-        seconds: the longest that a rollout pauses.
+        seconds: the longest that a rollout pauses before its end.
         judge: URL of a proxy whose model ``m`` is asked once a rollout.
     """
     file = Path(__file__)
@@ -123,10 +123,10 @@ async def digits(task: dict[str, Any], llm: agl.LLM, rollout: agl.Rollout, attem
                     {"role": "assistant", "content": answer},
                     {"role": "user", "content": "and another"},
                 ]
-                await asyncio.sleep(random.random() * task["seconds"] / CALLS)
                 if number == 0 and task["judge"] is not None:
                     place = f"rollout/{rollout.rollout_id}/attempt/{attempt.attempt_id}/agent/judge/v1"
                     await _asked(client, f"{task['judge']}/{place}", "none", "m", messages)
+        await asyncio.sleep(random.random() * task["seconds"])  # nothing but its report is left
     except BaseException as error:
         write_line(journal, type(error).__name__, attempt.attempt_id)
         raise
