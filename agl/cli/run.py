@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast, get_args
 
 from agl.cli.store.place import literal
-from agl.cli.task_table import lines_of
+from agl.cli.task_table import TERMINAL_WIDTH, lines_of
 from agl.cli.train import tune_process, with_store_url
 from agl.config import Settings, build, compose, masked, settings_text
 from agl.config.settings import MISSING, leaves
@@ -111,10 +113,15 @@ def _run(overrides: Sequence[str], options: Options) -> None:
             on_progress=_show_progress,
         )
     )
-    print("\n".join(lines_of(results)), flush=True)
+    width = shutil.get_terminal_size((TERMINAL_WIDTH, 24)).columns
+    print("\n".join(lines_of(results, width=width)), flush=True)
     rollouts = [result.rollout for result in results]
     if all(rollout.status != "succeeded" for rollout in rollouts):
-        raise RunStoppedError(f"none of {len(rollouts)} tasks succeeded; the first: {first_cause(rollouts)}")
+        cause = textwrap.shorten(first_cause(rollouts), 200, placeholder="...")
+        what = (
+            "the task failed" if len(rollouts) == 1 else f"none of {len(rollouts)} tasks succeeded; the first"
+        )
+        raise RunStoppedError(f"{what}: {cause}")
 
 
 def run_settings(overrides: Sequence[str], options: Options, composed: Settings | None = None) -> Settings:
@@ -179,6 +186,10 @@ def _tasks(composed: Settings, options: Options) -> tuple[Mode, list[Json], int]
     if options.tasks:
         given = [_task(text) for text in options.tasks]
         return chosen, given, len(given)
+    if ("function", MISSING) in leaves(composed.values.get("data")):
+        raise ConfigError(
+            "there are no tasks: give --task JSON, or data=jsonl data.train=FILE, or a recipe (+recipe=NAME)"
+        )
     data = build(_part(composed, TaskRun, ["data"]), TaskData, "data")  # type: ignore[type-abstract]
     found = data.load(chosen)
     if not found and options.mode is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from agl import __version__
 from agl.errors import AglError, ConfigError
+from agl.http.chatty import quieten
 
 NEWEST = "newest"
 RUNS = Path("runs")
@@ -30,8 +31,6 @@ OF_OTHERS = frozenset({"agl.launch.evaluation.EvaluationRun"})
 """What the settings of runs build that another command than ``agl train`` goes on with."""
 
 log = logging.getLogger(__name__)
-
-_CHATTY = ("httpx", "httpx2", "httpcore", "uvicorn.access", "openai", "urllib3")
 
 
 def unused(run_dir: Path) -> Path:
@@ -85,12 +84,12 @@ def to_resume(run: str, *, target: str | None = None) -> Path:
         target: what the newest one's settings build; None is whatever no other command has for its own.
 
     Raises:
-        ConfigError: there is no such run.
+        ConfigError: there is no such run, or another command goes on with it.
     """
     if run != NEWEST:
         for folder in (Path(run), RUNS / run):
             if (folder / SETTINGS_FILE).is_file():
-                return folder
+                return _of_kind(folder, target)
         raise ConfigError(
             f"there is no run {run}: neither {Path(run)} nor {RUNS / run} has a {SETTINGS_FILE}"
         )
@@ -102,6 +101,14 @@ def to_resume(run: str, *, target: str | None = None) -> Path:
     if not begun:
         raise ConfigError(f"no run to resume: {RUNS.resolve()} has none that stopped before its end")
     return max(begun, key=lambda path: path.stat().st_mtime).parent
+
+
+def _of_kind(folder: Path, target: str | None) -> Path:
+    """Return the folder if its run is of the kind that is looked for."""
+    if _builds(folder / SETTINGS_FILE, target):
+        return folder
+    kind, command = ("an evaluation", "eval") if target is None else ("a training run", "train")
+    raise ConfigError(f"{folder} is {kind}: go on with it by agl {command} --resume {folder}")
 
 
 def _builds(settings_file: Path, target: str | None) -> bool:
@@ -143,8 +150,7 @@ def logged(run_dir: Path) -> Generator[None]:
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    for name in _CHATTY:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    quieten()
     try:
         log.info("agl %s in process %d on Python %s", __version__, os.getpid(), platform.python_version())
         yield

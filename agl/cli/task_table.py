@@ -5,43 +5,58 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 
 from agl.evaluation.counts import cause_of, count_rollouts
 from agl.launch.tasks import TaskResult
 from agl.types import Json
 
-TASK_WIDTH = 44
+TERMINAL_WIDTH = 80
+TASK_WIDTHS = 20, 72
+"""The narrowest and the widest column of tasks; it takes what the others leave of the line."""
 TRACEBACK_LINES = 15
 """Of the end of a traceback, where the cause is."""
-_HEAD = f"{'':>4} {'task':{TASK_WIDTH}} {'reward':>8} {'status':>10} {'calls':>6} {'tokens':>8} {'seconds':>8}  cause"
+MAX_MESSAGE = 300
+"""Characters of an error's message; the traceback has the rest."""
+_OTHERS = 54
+"""Characters of the columns beside the task, with the longest usual ends."""
+_OURS = tuple(str(Path(__file__).resolve().parent.parent / folder) for folder in ("runners", "agents"))
+"""Where the way from the runner to the agent goes through: nothing that a user looks for."""
 
 
-def lines_of(results: Sequence[TaskResult]) -> list[str]:
-    """Return the whole report."""
-    rows = [_row(number, result) for number, result in enumerate(results, start=1)]
-    return [_HEAD, *rows, *_troubles(results), "", summary(results)]
+def lines_of(results: Sequence[TaskResult], *, width: int = TERMINAL_WIDTH) -> list[str]:
+    """Return the whole report; ``width`` is the terminal's."""
+    least, most = TASK_WIDTHS
+    task_width = max(least, min(width - _OTHERS, most))
+    rows = [_row(number, result, task_width) for number, result in enumerate(results, start=1)]
+    head = _line("", "task", "reward", "calls", "tokens", "seconds", "end", task_width)
+    return [head, *rows, *_troubles(results), "", summary(results)]
 
 
-def _row(number: int, result: TaskResult) -> str:
+def _row(number: int, result: TaskResult, task_width: int) -> str:
     rollout = result.rollout
     reward = "-" if rollout.reward is None else f"{rollout.reward:.4g}"
-    cause = cause_of(rollout) if rollout.status == "failed" else ""
-    if rollout.status == "succeeded" and rollout.reward is None:
-        cause = "no reward"
-    return (
-        f"{number:>4} {_short(rollout.task):{TASK_WIDTH}} {reward:>8} {rollout.status:>10} {result.calls:>6}"
-        f" {result.tokens:>8} {result.seconds:>8.2f}  {cause}"
-    ).rstrip()
+    end: str = rollout.status
+    if end == "failed":
+        end = cause_of(rollout)
+    elif end == "succeeded" and rollout.reward is None:
+        end = "no reward"
+    task = shortened(rollout.task, task_width)
+    seconds = f"{result.seconds:.2f}"
+    return _line(str(number), task, reward, str(result.calls), str(result.tokens), seconds, end, task_width)
 
 
-def _short(task: Json) -> str:
+def _line(
+    number: str, task: str, reward: str, calls: str, tokens: str, seconds: str, end: str, task_width: int
+) -> str:
+    return f"{number:>3} {task:{task_width}} {reward:>6} {calls:>5} {tokens:>7} {seconds:>7}  {end}"
+
+
+def shortened(task: Json, width: int) -> str:
+    """Return a task as one line of printable text."""
     text = task if isinstance(task, str) else json.dumps(task, ensure_ascii=False)
     printable = "".join(sign if sign.isprintable() else " " for sign in text)
-    return (
-        textwrap.shorten(printable, TASK_WIDTH, placeholder="...")
-        if " " in printable
-        else printable[:TASK_WIDTH]
-    )
+    return printable if len(printable) <= width else f"{printable[: width - 3]}..."
 
 
 def _troubles(results: Sequence[TaskResult]) -> list[str]:
@@ -53,15 +68,31 @@ def _troubles(results: Sequence[TaskResult]) -> list[str]:
         if result.rollout.status != "failed" or error is None or error.cause in seen:
             continue
         seen.add(error.cause)
-        lines += ["", f"task {number}: {error.cause}: {error.message}".rstrip(": ")]
+        message = textwrap.shorten(error.message, MAX_MESSAGE, placeholder="...")
+        lines += ["", f"task {number}: {error.cause}: {message}".rstrip(": ")]
         if error.cause == "missing_resource":
             lines.append(
                 "  a model is given by policy.path=NAME, inference=external or proxy.endpoints; other resources by"
                 " resources={...}"
             )
         elif error.traceback:
-            lines += [f"  {line}" for line in error.traceback.rstrip().splitlines()[-TRACEBACK_LINES:]]
+            lines += [f"  {line}" for line in of_the_agent(error.traceback)[-TRACEBACK_LINES:]]
     return lines
+
+
+def of_the_agent(traceback: str) -> list[str]:
+    """Return the lines of a traceback without the runner's own steps to the agent; all where there are no others."""
+    lines = traceback.rstrip().splitlines()
+    kept: list[str] = []
+    ours = False
+    for line in lines:
+        if line.startswith('  File "'):
+            ours = line.startswith(tuple(f'  File "{folder}' for folder in _OURS))
+        elif not line.startswith("    "):
+            ours = False
+        if not ours:
+            kept.append(line)
+    return kept if any(line.startswith('  File "') for line in kept) else lines
 
 
 def summary(results: Sequence[TaskResult]) -> str:

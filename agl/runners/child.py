@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 from agl.agents.process_tree import kill_tree
 from agl.errors import AccessDeniedError, AglError, ConfigError, MissingExtraError, StoreChangedError
+from agl.http.chatty import quieten
 from agl.runners.hooks import Hook
 from agl.runners.orders import DRAIN, MARK, Order, Word, read_order
 from agl.runners.retry import when_available
@@ -85,6 +86,7 @@ def main() -> int:
     """Run until the parent says so or is gone, or SIGTERM (drain) or a second signal (at once) comes."""
     channel = _claimed_streams()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    quieten()
     order = channel.order()
     if order is None:
         return 0
