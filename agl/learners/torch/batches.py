@@ -9,10 +9,8 @@ Shape suffixes: B lines, T positions, N sampled tokens of all sequences one afte
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -55,6 +53,11 @@ class Row:
         """How many tokens of it were sampled."""
         return len(self.targets_N)
 
+    @property
+    def unit(self) -> str:
+        """The pair or rollout whose sequences stay in one minibatch."""
+        return self.rollout_id if self.pair_id is None else self.pair_id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
@@ -74,7 +77,7 @@ class MicroBatch:
         positions_BT: of each input in its own sequence; None where every line is one sequence.
         rows_N: index into the B * T input positions.
         temperature_N: None when all are 1, which spares a pass over the logits.
-        weights_N: of ``losses.token_weights``, or of each token's pair.
+        weights_N: of ``steps.token_weights``, or of each token's pair.
         pairs: None outside of pairs.
     """
 
@@ -159,22 +162,6 @@ def row_from_sample(sample: TrainingSample, *, vocab_size: int) -> Row | None:
         returns_N=column("returns", sample.returns),
         old_values_N=column("old_values", sample.old_values),
     )
-
-
-def minibatches(rows: Sequence[Row], minibatch_rollouts: int | None, rng: random.Random) -> list[list[Row]]:
-    """Return all rows in random order of their rollouts or pairs, cut into minibatches of at most so many.
-
-    The rollouts are spread evenly: 100 at most 32 at a time are four minibatches of 25, never 32, 32, 32 and
-    4, because a step on few rollouts is as long as any other and mostly noise.
-    """
-    by_rollout: dict[str, list[Row]] = {}
-    for row in rows:
-        by_rollout.setdefault(row.rollout_id if row.pair_id is None else row.pair_id, []).append(row)
-    groups = list(by_rollout.values())
-    rng.shuffle(groups)
-    count = 1 if minibatch_rollouts is None else -(-len(groups) // minibatch_rollouts)
-    borders = [len(groups) * index // count for index in range(count + 1)]
-    return [[row for group in groups[start:end] for row in group] for start, end in pairwise(borders)]
 
 
 def micro_batches(

@@ -21,6 +21,7 @@ from torch import Tensor
 from agl.errors import AglError, CheckpointError, ConfigError, require_extra
 from agl.inference.huggingface import check_policy_folder, end_token_ids, load_tokenizer, resolve_device
 from agl.learners.base import ChatTokens
+from agl.learners.steps import Schedule
 from agl.learners.torch.batches import Row, row_from_sample, row_from_trajectory
 from agl.learners.torch.checkpoints import (
     Checkpoint,
@@ -37,7 +38,7 @@ from agl.learners.torch.models import (
     merged_weights,
     save_hugging_face,
 )
-from agl.learners.torch.optimizers import Optimizers, OptimizerSettings, Schedule
+from agl.learners.torch.optimizers import Optimizers, OptimizerSettings
 from agl.learners.torch.packing import can_pack
 from agl.learners.torch.update import (
     check_loss,

@@ -7,13 +7,11 @@ whole minibatch, so how it is cut into micro-batches changes neither loss nor gr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, logsigmoid
 
-from agl.types.sample import Aggregation, KlEstimator
+from agl.types.sample import KlEstimator
 
 MAX_LOG_RATIO = 20.0
 """exp(20) is far outside every clip range and far inside float32."""
@@ -111,24 +109,3 @@ def preference_loss(better_P: Tensor, worse_P: Tensor, *, beta: float) -> Tensor
     -log sigmoid(beta * better - beta * worse), arXiv:2305.18290, eq. 7.
     """
     return -logsigmoid(beta * (better_P - worse_P))
-
-
-def token_weights(
-    rollout_ids: Sequence[str], num_tokens: Sequence[int], weights: Sequence[float], aggregation: Aggregation
-) -> list[float]:
-    """Return, for each sequence of a minibatch, the weight of each of its sampled tokens in the loss.
-
-    ``token_mean`` divides by the minibatch's tokens. ``rollout_mean`` divides by the tokens of the rollout,
-    over all its sequences, and by the number of rollouts. ``weights`` multiply on top and are not normalised
-    away.
-    """
-    if aggregation == "token_mean":
-        total = sum(num_tokens)
-        return [weight / total for weight in weights]
-    tokens_of: dict[str, int] = {}
-    for rollout_id, count in zip(rollout_ids, num_tokens, strict=True):
-        tokens_of[rollout_id] = tokens_of.get(rollout_id, 0) + count
-    return [
-        weight / (tokens_of[rollout_id] * len(tokens_of))
-        for rollout_id, weight in zip(rollout_ids, weights, strict=True)
-    ]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from agl.errors import AglError, ConfigError
+from agl.learners.steps import Schedule, learning_rate_at
 
-Schedule = Literal["constant", "linear", "cosine"]
 MAX_SKIPPED_IN_A_ROW = 3
 
 
@@ -45,17 +45,6 @@ class OptimizerSettings:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"learner.{name}={getattr(self, name)} must be at least 0 and below 1")
-
-
-def learning_rate_at(step: int, progress: float, settings: OptimizerSettings) -> float:
-    """Return the policy's learning rate of its optimizer step ``step``, counted from 0.
-
-    It rises in ``warmup_steps`` equal steps to ``learning_rate`` times what the schedule leaves of it: all, or a part
-    that falls with the run's ``progress`` from 1 at 0 to 0 at 1, in a straight line or half a cosine.
-    """
-    warm = min((step + 1) / settings.warmup_steps, 1.0) if settings.warmup_steps else 1.0
-    left = {"constant": 1.0, "linear": 1.0 - progress, "cosine": 0.5 * (1.0 + math.cos(math.pi * progress))}
-    return settings.learning_rate * warm * left[settings.schedule]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

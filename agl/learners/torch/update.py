@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from agl.errors import ConfigError
-from agl.learners.torch.batches import MicroBatch, Row, minibatches
+from agl.learners.steps import minibatches, token_weights
+from agl.learners.torch.batches import MicroBatch, Row
 from agl.learners.torch.compute import Compute
-from agl.learners.torch.losses import logprobs_of_targets, token_weights
+from agl.learners.torch.losses import logprobs_of_targets
 from agl.learners.torch.models import Models
 from agl.learners.torch.objectives import objective
 from agl.learners.torch.optimizers import Optimizers, StepOutcome
@@ -122,7 +123,7 @@ def take_steps(
     tally = Tally()
     epochs, at_most = (loss.epochs, loss.minibatch_rollouts) if isinstance(loss, PolicyLoss) else (1, None)
     for _ in range(epochs):
-        for minibatch in minibatches(rows, at_most, rng):
+        for minibatch in minibatches(rows, at_most, rng, unit=lambda row: row.unit):
             trains_policy = optimizers.trains_policy
             sums = _gather_gradients(models, minibatch, loss, compute, trains_policy=trains_policy)
             tally.minibatches.append(sums)

@@ -1,4 +1,3 @@
-import random
 from dataclasses import replace
 
 import pytest
@@ -7,7 +6,6 @@ import torch
 from agl.learners.torch.batches import (
     Row,
     micro_batches,
-    minibatches,
     row_from_sample,
 )
 from agl.types.sample import TrainingSample
@@ -81,28 +79,6 @@ def test_a_sample_that_contradicts_itself_is_refused_by_rollout(
         row_from_sample(replace(SAMPLE, **change), vocab_size=10)  # type: ignore[arg-type]
 
 
-def test_minibatches_are_whole_rollouts_spread_evenly() -> None:
-    rows = [row_of(f"r{index // 2}") for index in range(20)]  # 10 rollouts of two sequences
-    batches = minibatches(rows, 4, random.Random(0))
-    assert [len({row.rollout_id for row in batch}) for batch in batches] == [3, 3, 4]
-    assert [len(batch) for batch in batches] == [6, 6, 8]
-    assert sorted(id(row) for batch in batches for row in batch) == sorted(id(row) for row in rows)
-
-
-def test_without_a_size_all_rollouts_are_one_minibatch() -> None:
-    rows = [row_of("a"), row_of("b")]
-    assert [len(batch) for batch in minibatches(rows, None, random.Random(0))] == [2]
-
-
-def test_the_order_of_rollouts_is_the_seeds() -> None:
-    rows = [row_of(f"r{index}") for index in range(10)]
-
-    def order(seed: int) -> list[str]:
-        return [row.rollout_id for batch in minibatches(rows, 2, random.Random(seed)) for row in batch]
-
-    assert order(1) == order(1) != order(2)
-
-
 def test_rows_point_at_the_input_before_each_sampled_token() -> None:
     long = row_from_sample(SAMPLE, vocab_size=10)
     short = row_of("r2", length=3)
@@ -159,7 +135,6 @@ def test_the_sides_of_a_pair_share_a_micro_batch_and_know_their_pair() -> None:
     assert batch.pairs.preferred_N.tolist() == [1.0, 0.0, 1.0, 0.0]
 
 
-def test_minibatches_keep_pairs_whole() -> None:
-    rows = [replace(row_of(f"r{index}"), pair_id=f"p{index // 2}") for index in range(8)]
-    batches = minibatches(rows, 2, random.Random(0))
-    assert [len({row.pair_id for row in batch}) for batch in batches] == [2, 2]
+def test_a_row_stays_with_its_pair_or_else_with_its_rollout() -> None:
+    assert replace(row_of("r"), pair_id="p").unit == "p"
+    assert row_of("r").unit == "r"

@@ -11,7 +11,6 @@ from agl.learners.torch.losses import (
     logprobs_of_targets,
     preference_loss,
     squared_value_error,
-    token_weights,
 )
 
 LN = math.log
@@ -146,17 +145,6 @@ def test_bfloat16_logits_give_float32_losses() -> None:
         torch.zeros((1, 4), dtype=torch.bfloat16), torch.tensor([0]), None, entropy_gradient=False
     )
     assert logprobs.dtype == entropy.dtype == torch.float32
-
-
-def test_token_mean_weighs_every_token_alike() -> None:
-    assert token_weights(["a", "a", "b"], [1, 3, 4], [1.0, 1.0, 2.0], "token_mean") == [1 / 8, 1 / 8, 2 / 8]
-
-
-def test_rollout_mean_weighs_every_rollout_alike_however_many_sequences_it_has() -> None:
-    # Rollout a has 1 + 3 tokens in two sequences, b has 8 in one: each rollout's tokens sum to half.
-    weights = token_weights(["a", "a", "b"], [1, 3, 8], [1.0, 1.0, 1.0], "rollout_mean")
-    assert weights == [1 / 8, 1 / 8, 1 / 16]
-    assert 1 * weights[0] + 3 * weights[1] == 8 * weights[2] == 0.5
 
 
 def test_the_likelihood_alone_is_what_comes_with_the_entropy() -> None:

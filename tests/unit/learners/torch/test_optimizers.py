@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from agl.errors import AglError, ConfigError
-from agl.learners.torch.optimizers import Optimizers, OptimizerSettings, learning_rate_at
+from agl.learners.torch.optimizers import Optimizers, OptimizerSettings
 
 
 def settings(**changes: object) -> OptimizerSettings:
@@ -30,25 +30,6 @@ def parameter(*values: float) -> nn.Parameter:
 
 def push(weight: nn.Parameter, *gradient: float) -> None:
     weight.grad = torch.tensor([list(gradient)])
-
-
-def test_the_learning_rate_rises_in_equal_steps_and_stays() -> None:
-    rates = [learning_rate_at(step, 0.5, settings(warmup_steps=4)) for step in range(6)]
-    assert rates == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
-
-
-def test_a_linear_schedule_ends_at_zero() -> None:
-    line = settings(warmup_steps=2, schedule="linear")
-    assert [learning_rate_at(step, step / 5, line) for step in range(6)] == pytest.approx(
-        [0.05, 0.08, 0.06, 0.04, 0.02, 0.0]
-    )
-
-
-def test_a_cosine_schedule_is_half_a_cosine() -> None:
-    curve = settings(schedule="cosine")
-    assert [learning_rate_at(step, step / 4, curve) for step in range(5)] == pytest.approx(
-        [0.1, 0.05 * (1 + math.sqrt(0.5)), 0.05, 0.05 * (1 - math.sqrt(0.5)), 0.0]
-    )
 
 
 @pytest.mark.parametrize(
