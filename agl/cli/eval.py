@@ -7,11 +7,11 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from agl.cli.contestants import REPORT_FILE, Choice, Recorded, chosen, recorded, with_choice
+from agl.cli.contestants import BASE, REPORT_FILE, Choice, Recorded, chosen, recorded, with_choice
 from agl.cli.eval_report import comparison_lines, places, report_lines
 from agl.cli.eval_settings import Options, eval_settings, parts_of
 from agl.cli.run_folder import ENDING_FILE, SETTINGS_FILE, abandon, claim, locked, logged
@@ -21,7 +21,7 @@ from agl.errors import AglError, ConfigError, MissingExtraError
 from agl.evaluation.comparison import Comparison, compare
 from agl.evaluation.report import task_runs_from_json
 from agl.evaluation.waiting import WaitedFor
-from agl.launch.evaluation import Contestant, EvaluationRun, digest_of
+from agl.launch.evaluation import Contestant, EvaluationRun, digest_of, task_ids
 from agl.launch.interpreter import tune_for_serving
 from agl.launch.stopping import run_interruptibly
 from agl.store.base import LightningStore
@@ -152,26 +152,36 @@ def _measured(
             " another"
         )
     evaluator = runs[0]
-    mode, _ = evaluator.tasks()
+    mode, tasks = evaluator.tasks()
+    if earlier is not None:
+        _refuse_other_tasks(earlier, task_ids(tasks))
     progress = _Progress()
     reports = run_interruptibly(
         lambda: evaluator.run(
-            contestants, resume=resume, settings=masked(settings), on_wait=progress, note=progress.note
+            contestants,
+            tasks,
+            mode=mode,
+            resume=resume,
+            settings=masked(settings),
+            on_wait=progress,
+            note=progress.note,
         )
     )
-    first = reports[0].as_json()
-    found = Found(folder=evaluator.run_dir, mode=mode, evaluated=first)
+    first = reports[0]
+    found = Found(folder=evaluator.run_dir, mode=mode, evaluated=first.as_json())
     if len(reports) == 1 and earlier is None:
         return found
     second = reports[1].as_json() if earlier is None else _renamed(earlier)
-    others = task_runs_from_json(second["tasks"])
-    comparison = compare(reports[0].tasks, others, threshold=evaluator.evaluation.threshold)
-    if not comparison.difference.num_tasks:
-        raise AglError(
-            f"no task has a reward on both sides: --against {second['contestant']} was evaluated on other tasks, or"
-            " gave none"
+    comparison = compare(first.tasks, task_runs_from_json(second["tasks"]), threshold=first.threshold)
+    return replace(found, against=second, comparison=comparison)
+
+
+def _refuse_other_tasks(earlier: Recorded, ids: Sequence[str]) -> None:
+    if not {task["task_id"] for task in earlier.report["tasks"]} & set(ids):
+        raise ConfigError(
+            f"--against {earlier.folder}: that evaluation has none of these tasks; give both the same data and"
+            " --mode, or evaluate its contestant again"
         )
-    return Found(folder=evaluator.run_dir, mode=mode, evaluated=first, against=second, comparison=comparison)
 
 
 def _renamed(earlier: Recorded) -> dict[str, Any]:
@@ -187,12 +197,22 @@ def _contestant(choice: Choice, parts: Settings, run: EvaluationRun) -> Contesta
         policy = cast("Mapping[str, Any]", cast("Mapping[str, Any]", shown["inference"])["policy"])
         weights = Weights(path=str(policy["path"]), policy_version=choice.policy_version or 0)
     return Contestant(
-        name=choice.name,
+        name=choice.name if choice.name != BASE else f"{BASE} ({_model(shown)})",
         fingerprint=digest_of([made_of, None if weights is None else weights.policy_version]),
         inference=run.inference,
         resources=run.resources,
         weights=weights,
     )
+
+
+def _model(shown: Mapping[str, Any]) -> str:
+    """What answers under these settings, for people."""
+    inference = cast("Mapping[str, Any]", shown.get("inference") or {})
+    policy = cast("Mapping[str, Any]", inference.get("policy") or {})
+    endpoints = cast(
+        "Mapping[str, Any]", cast("Mapping[str, Any]", shown.get("proxy") or {}).get("endpoints") or {}
+    )
+    return str(policy.get("path") or inference.get("model") or next(iter(endpoints), "no model"))
 
 
 class _Progress:

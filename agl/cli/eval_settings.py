@@ -99,8 +99,6 @@ def _resumed(overrides: Sequence[str], options: Options) -> Settings:
             )
     folder = to_resume(str(options.resume), target=EVALUATION)
     settings = load_settings(folder / SETTINGS_FILE, overrides).with_values(run_dir=str(folder))
-    if settings.values.get("_target_") != EVALUATION:
-        raise ConfigError(f"{folder} is a training run: go on with it by agl train --resume {folder}")
     return settings if options.store_url is None else with_store_url(settings, options.store_url)
 
 

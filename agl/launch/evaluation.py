@@ -202,7 +202,9 @@ class EvaluationRun:
     async def run(
         self,
         contestants: Sequence[Contestant],
+        tasks: Sequence[Json],
         *,
+        mode: Mode,
         resume: bool = False,
         settings: Mapping[str, Any] | None = None,
         on_wait: OnWait = no_words,
@@ -212,6 +214,8 @@ class EvaluationRun:
 
         Args:
             contestants: at least one.
+            tasks: inputs.
+            mode: what the rollouts count as.
             resume: go on where the run in ``run_dir`` stopped.
             settings: resolved, secrets masked, for the run's record.
             on_wait: hears how many rollouts have ended, and who keeps the others waiting.
@@ -220,7 +224,6 @@ class EvaluationRun:
         Raises:
             RunStoppedError: too many of a contestant's rollouts gave no reward.
         """
-        mode, tasks = self.tasks()
         async with self.store as store, AsyncExitStack() as stack:
             commit = await asyncio.to_thread(git_commit)
             await store.add_run(

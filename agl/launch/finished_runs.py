@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from agl.algorithms.checkpoints import newest_checkpoint
+from agl.algorithms.checkpoints import STATE, newest_checkpoint
 from agl.algorithms.prompts.archive import FOLDER as PROMPTS
 from agl.errors import AglError, CheckpointError
 from agl.learners.base import Learner
@@ -51,7 +51,7 @@ def weights_of_iteration(run_dir: Path, iteration: int, *, is_last: bool) -> Sav
 
 def is_whole(folder: Path) -> bool:
     """Whether a checkpoint is there, and complete."""
-    return (folder / "state.json").is_file()
+    return (folder / STATE).is_file()
 
 
 def kept_iterations(run_dir: Path) -> list[int]:
