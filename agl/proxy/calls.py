@@ -33,7 +33,9 @@ from agl.types import LLM, NamedResources, ProxyLLM, Span
 
 log = logging.getLogger(__name__)
 
-_STORE_SECONDS = 30.0  # longest wait for a span to become durable
+_STORE_SECONDS = 600.0
+"""Longest wait for a span to become durable: as long as the OpenAI and Anthropic clients wait for an answer."""
+_LAST_SECONDS = 1.0  # for spans that are not written when the proxy stops
 _TEXT = b"text/plain; charset=utf-8"
 
 
@@ -122,9 +124,11 @@ class Calls:
             _, late = await asyncio.wait(in_flight, timeout=grace_seconds)
             for task in late:
                 task.cancel()
+            self._writer.hurry(_LAST_SECONDS)
             if late:
                 log.warning("the proxy stops: %d calls were cancelled", len(late))
                 await asyncio.wait(late)
+        self._writer.hurry(_LAST_SECONDS)
         await self._writer.drain()
 
     async def record(self, outcome: Outcome) -> None:

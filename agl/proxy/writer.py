@@ -33,6 +33,8 @@ class SpanWriter:
     def __init__(self, store: SpanLog, *, timeout_seconds: float) -> None:
         self._store = store
         self._timeout_seconds = timeout_seconds
+        self._until: float | None = None
+        self._limit: asyncio.Timeout | None = None
         self._open: _Batch | None = None
         self._last: _Writing | None = None
 
@@ -54,6 +56,12 @@ class SpanWriter:
         error = await written
         if error is not None:
             raise error
+
+    def hurry(self, seconds: float) -> None:
+        """Give all that is and will be under way so long and no longer: the proxy stops."""
+        self._until = asyncio.get_running_loop().time() + seconds
+        if self._limit is not None:
+            self._limit.reschedule(self._until)
 
     async def drain(self) -> None:
         """Wait until all that was given is written or failed."""
@@ -85,12 +93,17 @@ class SpanWriter:
         return None
 
     async def _store_all(self, spans: list[Span]) -> None:
+        until = self._until or asyncio.get_running_loop().time() + self._timeout_seconds
         try:
-            async with asyncio.timeout(self._timeout_seconds):
+            async with asyncio.timeout_at(until) as self._limit:
                 await self._store.add_many_spans(spans)
         except TimeoutError as error:
             message = f"the store did not take {len(spans)} spans within {self._timeout_seconds:g} s"
+            if self._until is not None:
+                message = f"the store did not take {len(spans)} spans before the proxy stopped"
             raise StoreUnavailableError(message) from error
+        finally:
+            self._limit = None
 
 
 def _tell(batch: _Batch, task: _Writing) -> None:

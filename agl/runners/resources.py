@@ -29,10 +29,11 @@ class ResourceShelf:
         Raises:
             MissingResourceError: the rollout names resources that the store does not have.
         """
-        named = await self._named(claim.rollout)
+        named = await self.named_for(claim.rollout)
         return resolved(named.resources, claim.attempt.rollout_id, claim.attempt.attempt_id) if named else {}
 
-    async def _named(self, rollout: Rollout) -> NamedResources | None:
+    async def named_for(self, rollout: Rollout) -> NamedResources | None:
+        """Return the resources of a rollout as the store has them, None where it has none."""
         resources_id = rollout.resources_id
         if resources_id is None:  # the claim pins the latest version, so there was none
             return None

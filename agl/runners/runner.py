@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -32,6 +33,7 @@ from agl.runners.attempt import MAX_MESSAGE, Workplace, execute_attempt
 from agl.runners.grading import Grader
 from agl.runners.hooks import Hook, HookCalls
 from agl.runners.outcome import Outcome
+from agl.runners.reach import excused
 from agl.runners.resources import ResourceShelf
 from agl.runners.retry import delays, when_available
 from agl.store.base import LightningStore
@@ -256,8 +258,10 @@ class LitAgentRunner:
             self._stopped.append(work.claim)
 
     async def _work(self, claim: AttemptedRollout, workplace: Workplace) -> None:
+        begun = time.monotonic()
         outcome = await execute_attempt(claim, workplace)
         await workplace.tracer.flush()
+        outcome = await excused(outcome, claim, store=self._store, shelf=workplace.resources, begun=begun)
         self._in_hand[claim.attempt.attempt_id].reporting = True
         await self._report(claim, outcome)
 

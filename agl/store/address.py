@@ -27,3 +27,13 @@ class Addressable(Protocol):
     def address(self) -> StoreAddress:
         """Where other processes reach it, too."""
         ...
+
+
+@runtime_checkable
+class Distant(Protocol):
+    """A store behind a network."""
+
+    @property
+    def out_of_reach_at(self) -> float | None:
+        """When a call last did not reach the store (``time.monotonic``); None where that has not happened."""
+        ...

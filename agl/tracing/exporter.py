@@ -45,7 +45,8 @@ class StoreSpanExporter:
         batch_size: the most spans of one write.
         interval_seconds: a span waits no longer than this for its write to start.
         call_timeout_seconds: a write without an answer for so long counts as an unavailable store.
-        retry_seconds: how long a batch is offered to an unavailable store before it is dropped and counted.
+        retry_seconds: how long a batch is offered to an unavailable store before it is dropped and counted; as long
+            as clients of a store wait for it.
         retry_delay_seconds: the first pause between two tries; each next one doubles it.
     """
 
@@ -57,7 +58,7 @@ class StoreSpanExporter:
         batch_size: int = 512,
         interval_seconds: float = 1.0,
         call_timeout_seconds: float = 30.0,
-        retry_seconds: float = 60.0,
+        retry_seconds: float = 3600.0,
         retry_delay_seconds: float = 0.1,
     ) -> None:
         if max_queue < 1 or batch_size < 1:

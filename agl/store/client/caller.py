@@ -56,6 +56,8 @@ class _FailureError(Exception):
         self, cause: object, *, maybe_done: bool, at_once: bool = False, at_least: float = 0.0
     ) -> None:
         super().__init__(str(cause))
+        self.out_of_reach = not at_least
+        """Rather than that it asked for patience."""
         self.maybe_done = maybe_done
         """Whether the store may have carried the call out."""
         self.at_once = at_once
@@ -93,6 +95,8 @@ class Caller:
         self._lanes: dict[asyncio.AbstractEventLoop, Lane] = {}
         self._inherited: list[object] = []
         self._away = False
+        self.out_of_reach_at: float | None = None
+        """When a try last did not reach the store, of the means' clock."""
 
     async def open(self) -> None:
         """Make sure that a store answers, that it takes the token, and that it is the one of earlier times.
@@ -252,6 +256,8 @@ class Caller:
         pause = outage.pause(at_least=failure.at_least)
         if at_once:
             return
+        if failure.out_of_reach:
+            self.out_of_reach_at = self.means.clock()
         if pause is not None and not self._away and not lane.closing:
             self._away = True
             log.warning(

@@ -91,6 +91,11 @@ class HttpStore(ClientQueue, ClientRecords, LightningStore):
         """The URL and the token."""
         return self._address
 
+    @property
+    def out_of_reach_at(self) -> float | None:
+        """When a call last did not reach the store (``time.monotonic``); None where that has not happened."""
+        return self._caller.out_of_reach_at
+
     async def statistics(self, *, run_id: str | None = None) -> dict[str, Any]:
         """Return counts, of one run or of all."""
         return decoded(OBJECT, await self._caller.call("GET", target("/v1/statistics", {"run_id": run_id})))

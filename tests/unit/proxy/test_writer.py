@@ -96,3 +96,19 @@ async def test_a_caller_that_is_cancelled_takes_no_span_back(store):
     store.gate.set()
     await writer.drain()
     assert len(store.spans) == 1
+
+
+async def test_a_proxy_that_stops_does_not_wait_for_a_store_that_is_away(store):
+    writer = SpanWriter(store, timeout_seconds=600.0)
+    store.gate.clear()
+    adding = [asyncio.create_task(writer.add(span_of(number))) for number in range(2)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    adding.append(asyncio.create_task(writer.add(span_of(2))))  # in the next write
+    await asyncio.sleep(0)
+    writer.hurry(0.01)
+    async with asyncio.timeout(10):
+        await writer.drain()
+        outcomes = await asyncio.gather(*adding, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailableError] * 3
+    assert "before the proxy stopped" in str(outcomes[0])

@@ -356,3 +356,16 @@ async def test_closing_ends_retries(server: ScriptedStore) -> None:
     await client.close()
     with pytest.raises(StoreUnavailableError, match="away"):
         await call
+
+
+async def test_a_client_knows_when_the_store_was_last_out_of_reach(server: ScriptedStore, time: Time) -> None:
+    async with client_of(server, time=time, retry_seconds=10.0) as client:
+        assert client.out_of_reach_at is None
+        time.now += 100.0
+        server.down = True
+        server.break_all()
+        with pytest.raises(StoreUnavailableError):
+            await client.health()
+        at = client.out_of_reach_at
+        assert at is not None
+        assert 100.0 <= at <= time.now
