@@ -48,7 +48,7 @@ class Outcome:
 
     def lines(self) -> list[str]:
         """Return the closing report, a line an item."""
-        return [*self._results(), *self._prompts(), *self._samples(), *self._places(), *self._next()]
+        return [*self._results(), *self.result.table, *self._prompts(), *self._samples(), *self._places(), *self._next()]
 
     def _results(self) -> list[str]:
         result = self.result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -17,6 +17,10 @@ from agl.store.base import LightningStore
 from agl.types import Json, PromptTemplate, Resource
 
 
+async def _never() -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
     """Everything an algorithm works with; all parts are open and running.
@@ -29,6 +33,9 @@ class RunContext:
         learner: None when the policy is not trained.
         policy: the policy as agents reach it.
         resources: what agents get beside the model at the start, such as prompt templates.
+        stage: of several in a run, empty where it is the only one; in ids of rollouts and resources.
+        first_step: of its metrics within the run.
+        ends_now: says why the algorithm should end with what it has, None where it need not. Asked between steps.
     """
 
     run_id: str
@@ -43,6 +50,23 @@ class RunContext:
     learner: Learner | None
     metrics: MetricLogger
     resources: Mapping[str, Resource] = field(default_factory=dict[str, Resource])
+    stage: str = ""
+    first_step: int = 0
+    ends_now: Callable[[], Awaitable[str | None]] = _never
+
+    @property
+    def prefix(self) -> str:
+        """How ids of this algorithm's rollouts begin."""
+        return f"{self.run_id}-{self.stage}" if self.stage else self.run_id
+
+    async def report(self, step: int, values: Mapping[str, float]) -> None:
+        """Keep the numbers of a step, where people look and in the store."""
+        self.metrics.metrics(step, values)
+        await self.keep(step, values)
+
+    async def keep(self, step: int, values: Mapping[str, float]) -> None:
+        """Keep the numbers of a step in the store only."""
+        await self.store.add_metrics(self.run_id, self.first_step + step, values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +86,7 @@ class RunResult:
         further: the setting with which a resumed run goes on, as ``beam_rounds=6``; empty is ``iterations`` where
             weights are trained, and none where they are not.
         diagnosis: lines on what looked wrong, with what to do.
+        table: lines that stand as they are below the held-out reward.
     """
 
     before: list[Evaluation]
@@ -75,6 +100,7 @@ class RunResult:
     prompts_dir: Path | None = None
     further: str = ""
     diagnosis: list[str] = field(default_factory=list[str])
+    table: list[str] = field(default_factory=list[str])
 
 
 @runtime_checkable

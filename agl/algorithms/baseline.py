@@ -66,8 +66,7 @@ class Baseline(RetrySettings):
         values = {one.name: one.reward.mean for one in results if one.reward.mean is not None}
         if context.resume:
             context.metrics.rewind(-1)
-        context.metrics.metrics(0, values)
-        await context.store.add_metrics(context.run_id, 0, values)
+        await context.report(0, values)
         counts = sum((one.counts for one in results), RolloutCounts())
         return RunResult(before=results, after=results, counts=counts)
 
@@ -78,7 +77,7 @@ class Baseline(RetrySettings):
 
     async def _evaluate(self, context: RunContext, name: str, sampling: Mapping[str, Any]) -> Evaluation:
         label = name.removeprefix("val/")
-        prefix = f"{context.run_id}-baseline-{label}"
+        prefix = f"{context.prefix}-baseline-{label}"
         return await evaluate(
             context.store,
             context.val_tasks,

@@ -241,7 +241,7 @@ class FunctionAlgorithm(RetrySettings):
             context.store,
             context.val_tasks,
             name="val/reward_greedy" if self.temperature == 0 else "val/reward",
-            id_prefix=f"{context.run_id}-val-{digest}",
+            id_prefix=f"{context.prefix}-val-{digest}",
             resources_id=await context.policy.publish(f"val-{digest}", resources),
             seed=rollout_seed(context.seed, "val"),
             run_id=context.run_id,
@@ -272,8 +272,7 @@ class _Report:
         """Keep the numbers of a step: 1, 2, ...; step 0 is the evaluation before."""
         self._last = max(self._last, step)
         plain = {name: float(value) for name, value in values.items()}
-        self._context.metrics.metrics(step, plain)
-        await self._context.store.add_metrics(self._context.run_id, step, plain)
+        await self._context.report(step, plain)
 
     async def evaluations(self, evaluations: list[Evaluation]) -> None:
         """Keep the means of evaluations behind all steps so far."""

@@ -349,5 +349,9 @@ async def _scored(search: Search, pairs: Sequence[tuple[Candidate, Sequence[int]
     for candidate, tasks in pairs:
         wanted.setdefault(candidate.candidate_id, (candidate, {}))[1].update(dict.fromkeys(tasks))
     await search.check_rollouts([([one], [*tasks]) for one, tasks in wanted.values()])
+    # In this order, whichever is done first: of equals the one that came first is the best.
+    for one, _ in wanted.values():
+        search.candidates.setdefault(one.candidate_id, one)
+        search.archive.record(one, search.scores_of(one))
     phase = f"iteration {search.round}"
     await side_by_side([search.score([one], [*tasks], phase=phase) for one, tasks in wanted.values()])

@@ -116,9 +116,13 @@ class _Loop:
             await context.policy.load(await self.learner.weights())
             context.metrics.note(f"resumed behind iteration {self.state.iteration}")
         after: list[Evaluation] = []
-        while self.state.iteration < settings.iterations:
+        reason = None
+        while self.state.iteration < settings.iterations and not reason:
             after = await self._iterate(self.state.iteration + 1)
-        if not after:  # resumed behind the last iteration
+            reason = await context.ends_now()
+        if reason:
+            context.metrics.note(f"ends behind iteration {self.state.iteration}: {reason}")
+        if not after:  # resumed behind the last iteration, or ended early
             after = await self._evaluate(self.state.iteration)
         policy_dir = context.run_dir / "policy"
         self._progress("saving")
@@ -195,8 +199,7 @@ class _Loop:
         return evaluations
 
     async def _report(self, iteration: int, values: dict[str, float]) -> None:
-        self.context.metrics.metrics(iteration, values)
-        await self.context.store.add_metrics(self.context.run_id, iteration, values)
+        await self.context.report(iteration, values)
 
     async def _sample(self, iteration: int) -> Batch:
         context, settings = self.context, self.settings
@@ -205,7 +208,7 @@ class _Loop:
         )
         groups = [
             GroupRequest(
-                group_id=f"{context.run_id}-i{iteration}-g{position}", task=context.train_tasks[chosen.index]
+                group_id=f"{context.prefix}-i{iteration}-g{position}", task=context.train_tasks[chosen.index]
             )
             for position, chosen in enumerate(places)
         ]
@@ -237,7 +240,7 @@ class _Loop:
         results: list[Evaluation] = []
         for name, sampling in self.settings.evaluations().items():
             label = name.removeprefix("val/")
-            prefix = f"{context.run_id}-e{iteration}-{label}"
+            prefix = f"{context.prefix}-e{iteration}-{label}"
             results.append(
                 await evaluate(
                     context.store,

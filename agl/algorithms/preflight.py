@@ -29,7 +29,7 @@ async def preflight(
         RunStoppedError: no calls, no exact ids, no reward, or every rollout failed; the message says which.
     """
     groups = [
-        GroupRequest(group_id=f"{context.run_id}-preflight-{index}", task=task)
+        GroupRequest(group_id=f"{context.prefix}-preflight-{index}", task=task)
         for index, task in enumerate(context.train_tasks[:NUM_TASKS])
     ]
     batch, rollouts = await sample_groups(

@@ -68,7 +68,7 @@ class RollOut:
         requests = [
             RolloutRequest(
                 task=task,
-                rollout_id=f"{context.run_id}-{label}-{index}",
+                rollout_id=f"{context.prefix}-{label}-{index}",
                 run_id=context.run_id,
                 mode="train",
                 resources_id=resources_id,

@@ -65,6 +65,21 @@ class ServedPolicy:
         async with self._paused():
             await self._engine.load_weights(weights)
 
+    def of_stage(self, stage: str, resources: Mapping[str, Resource]) -> ServedPolicy:
+        """Return the same policy for a stage of the run, in which agents get these resources beside it."""
+        session = f"{stage}-{self._session}"
+        return ServedPolicy(
+            engine=self._engine,
+            store=self._store,
+            proxy_url=self._proxy_url,
+            run_id=self._run_id,
+            new_id=lambda: session,
+            resource_name=self._name,
+            api_key=self._api_key,
+            paused=self._paused,
+            resources=resources,
+        )
+
     async def resources_id(
         self,
         purpose: str,

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import sqlite3
-import subprocess
-import time
-from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from train_processes import finished, metrics_of, resume_train, start_train
+from killed_searches import asking, check_as_if_nothing_had_happened, kill_when, rollouts, selecting
+from train_processes import finished, resume_train, start_train
 
 SMALL = [
     "+recipe=apo_rooms",
@@ -30,43 +23,6 @@ SMALL = [
 ]
 
 
-def rollouts(run_dir: Path) -> list[dict[str, Any]]:
-    """What the store of the run holds, beside whoever works with it."""
-    place = f"file:{run_dir / 'store.sqlite'}?mode=ro"
-    with closing(sqlite3.connect(place, uri=True, timeout=10)) as db:
-        db.row_factory = sqlite3.Row
-        rows = db.execute("SELECT rollout_id, status, metadata, reward, num_attempts FROM rollout").fetchall()
-    return [{**dict(row), "metadata": json.loads(row["metadata"])} for row in rows]
-
-
-def kill_when(process: subprocess.Popen[str], run_dir: Path, ripe: Callable[[], bool]) -> None:
-    """Kill the process as soon as its run looks like that."""
-    deadline = time.monotonic() + 200
-    try:
-        while not ((run_dir / "metrics.jsonl").is_file() and ripe()):
-            assert time.monotonic() < deadline, "the run never looked like that"
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.005)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-
-
-def asking(run_dir: Path, kind: str) -> bool:
-    """Whether a question of that kind waits for its answer."""
-    return any(
-        f"-ask-{kind}-" in row["rollout_id"] and row["status"] in ("preparing", "running")
-        for row in rollouts(run_dir)
-    )
-
-
-def selecting(run_dir: Path) -> bool:
-    """Whether new prompts are being compared: some rollouts of candidates are done, some are not."""
-    compared = [row for row in rollouts(run_dir) if "candidate" in row["metadata"]]
-    tried = {row["metadata"]["candidate"] for row in compared}
-    return len(tried) > 1 and {row["status"] == "succeeded" for row in compared} == {True, False}
-
-
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A search that nobody disturbed."""
@@ -74,18 +30,6 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     code, _, err = finished(start_train(run_dir, *SMALL))
     assert code == 0, err
     return run_dir
-
-
-def searched(run_dir: Path) -> dict[int, dict[str, Any]]:
-    """The numbers of each round but for what the calls took: those of a killed process may be paid for in vain."""
-    return {
-        step: {name: value for name, value in values.items() if name not in ("spent/calls", "spent/tokens")}
-        for step, values in metrics_of(run_dir).items()
-    }
-
-
-def candidates(run_dir: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run_dir / "prompts" / "candidates.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -105,16 +49,5 @@ def test_a_killed_search_ends_as_if_nothing_had_happened(
     code, out, err = finished(resume_train(run_dir))
     assert code == 0, err
 
-    assert candidates(run_dir) == candidates(uninterrupted)
-    assert searched(run_dir) == searched(uninterrupted)
-    whole, resumed = rollouts(uninterrupted), rollouts(run_dir)
-    kept = [row for row in resumed if "abandoned" not in row["metadata"]]
-    assert sorted(plain(row) for row in kept) == sorted(plain(row) for row in whole)
-    assert Counter(row["num_attempts"] for row in kept) == Counter(row["num_attempts"] for row in whole)
-    assert finished_before <= {row["rollout_id"] for row in kept}  # what was paid for is used
+    check_as_if_nothing_had_happened(run_dir, uninterrupted, finished_before)
     assert "Held-out reward" in out
-
-
-def plain(row: dict[str, Any]) -> tuple[str, str, Any]:
-    """A rollout without the marks of having been begun before."""
-    return row["rollout_id"].replace("-again", ""), row["status"], row["reward"]

@@ -129,7 +129,7 @@ class OptimizerModel:
         )
         self.num_open += 1
         try:
-            rollout = await self._asked(f"{self._context.run_id}-ask-{ask_id}", request, around)
+            rollout = await self._asked(f"{self._context.prefix}-ask-{ask_id}", request, around)
         finally:
             self.num_open -= 1
         spans = await spans_of_rollout(self._context.store, rollout.rollout_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from agl.algorithms.base import RunContext
+
 
 class SearchEndedError(Exception):
     """The search ends here, with the best so far: a budget is spent, or going on makes no sense."""
@@ -13,3 +15,13 @@ class OutageError(Exception):
 
 class OptimizerDownError(OutageError):
     """The optimizer model gave no answer several times in a row."""
+
+
+async def check_run(context: RunContext) -> None:
+    """Check that the run as a whole goes on.
+
+    Raises:
+        SearchEndedError: it does not; the message says why.
+    """
+    if (reason := await context.ends_now()) is not None:
+        raise SearchEndedError(reason)

@@ -17,7 +17,7 @@ from agl.algorithms.base import RunContext
 from agl.algorithms.prompts.archive import Archive
 from agl.algorithms.prompts.asking import AskFailedError, OptimizerModel, Put
 from agl.algorithms.prompts.candidate import Candidate
-from agl.algorithms.prompts.endings import OutageError, SearchEndedError
+from agl.algorithms.prompts.endings import OutageError, SearchEndedError, check_run
 from agl.algorithms.prompts.markup import Questions
 from agl.algorithms.prompts.rewriting import RefusedRewriteError, rewrite_from_answer
 from agl.algorithms.prompts.scoring import Scorer, Scores, is_bad
@@ -193,6 +193,7 @@ class Search:
         """
 
         async def within_budget(put: Put) -> Rollout:
+            await check_run(self.context)
             self.check_budget(0, num_questions=self.optimizer.num_open)
             return await self._in_time(put())
 
@@ -245,6 +246,7 @@ class Search:
         """
         if not sum([await self.scorer.num_unpaid(candidates, tasks) for candidates, tasks in wanted]):
             return False
+        await check_run(self.context)
         self.check_budget(sum(self.scorer.num_new(candidates, tasks) for candidates, tasks in wanted))
         return True
 
@@ -295,8 +297,7 @@ class Search:
         if best.mean is not None:
             values["search/best_reward"] = best.mean
         values |= self.scorer.counts.metrics()
-        self.context.metrics.metrics(self.round, values)
-        await self.context.store.add_metrics(self.context.run_id, self.round, values)
+        await self.context.report(self.round, values)
         self.round += 1
 
     def notes(self) -> list[str]:
@@ -325,7 +326,7 @@ class Search:
         Raises:
             SearchEndedError: the time is up.
         """
-        minutes = None if self.settings.budget is None else self.settings.budget.max_minutes
+        minutes = self.settings.budget and self.settings.budget.max_minutes
         if minutes is None:
             return await work
         limit = asyncio.timeout(60 * minutes - self.spent.seconds)
@@ -342,7 +343,7 @@ class Search:
 
     async def _note_time(self) -> None:
         """Write down how long the search has been at work, for a process that goes on with it."""
-        await self.context.store.add_metrics(self.context.run_id, self.round, {ELAPSED: self.spent.seconds})
+        await self.context.keep(self.round, {ELAPSED: self.spent.seconds})
 
     async def _refuse_outage(self, fresh: Sequence[Candidate], tasks: Sequence[int]) -> None:
         """Check that something works where every new candidate fails too often, by running the first prompts again.
@@ -369,11 +370,8 @@ class Search:
         """What the search is likely to take at most, by what the first prompts took."""
         mean, most = self.scorer.spent, self.settings.most_rollouts(self)
         share = most / max(mean.rollouts, 1)
-        cost = (
-            "cost unknown"
-            if mean.calls == mean.unpriced_calls
-            else f"${mean.cost_usd * share:.2f} of the agent's"
-        )
+        is_priced = mean.calls != mean.unpriced_calls
+        cost = f"${mean.cost_usd * share:.2f} of the agent's" if is_priced else "cost unknown"
         return (
             f"the search takes at most {most} rollouts, likely {mean.calls * share:.0f} calls,"
             f" {mean.tokens * share:.0f} tokens, {cost}, beside the optimizer model's own"

@@ -173,10 +173,10 @@ class Scorer:
         place = f"{candidate.candidate_id}-{task}"
         return RolloutRequest(
             task=context.train_tasks[task],
-            rollout_id=f"{context.run_id}-{label}-{place}" if label else f"{context.run_id}-{place}",
+            rollout_id=f"{context.prefix}-{label}-{place}" if label else f"{context.prefix}-{place}",
             run_id=context.run_id,
             mode="train",
-            group_id=f"{context.run_id}-task-{task}",
+            group_id=f"{context.prefix}-task-{task}",
             resources_id=resources_id,
             config=self._config,
             metadata={

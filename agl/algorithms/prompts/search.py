@@ -139,7 +139,7 @@ class PromptSearch(ABC):
         if context.resume:
             context.metrics.rewind(-1)
             earlier = await spent_in_vain(context.store, context.run_id)
-            earlier += Spent(seconds=await seconds_so_far(context.store, context.run_id))
+            earlier += Spent(seconds=await seconds_so_far(context.store, context.run_id, context.first_step))
         async with OptimizerModel(
             context,
             model=self.optimizer_model,
@@ -197,7 +197,7 @@ class PromptSearch(ABC):
             context.store,
             context.val_tasks,
             name="val/reward_greedy" if self.temperature == 0 else "val/reward",
-            id_prefix=f"{context.run_id}-val-{candidate.candidate_id}",
+            id_prefix=f"{context.prefix}-val-{candidate.candidate_id}",
             resources_id=await context.policy.resources_id(
                 f"val-{candidate.candidate_id}", sampling, resources=candidate.prompts
             ),

@@ -167,7 +167,7 @@ async def spent_in_vain(store: LightningStore, run_id: str) -> Spent:
     return spent
 
 
-async def seconds_so_far(store: LightningStore, run_id: str) -> float:
+async def seconds_so_far(store: LightningStore, run_id: str, first_step: int = 0) -> float:
     """Return how long earlier processes of a resumed run were at work: up to the last batch that they ended."""
-    query = MetricQuery(run_id=run_id, names=(ELAPSED,))
+    query = MetricQuery(run_id=run_id, names=(ELAPSED,), min_step=first_step)
     return max((point.value for point in (await store.query_metrics(query)).items), default=0.0)

@@ -108,6 +108,7 @@ class _Loop:
     rounds: list[list[Example]] = field(default_factory=list[list[Example]])
     total_steps: int = 0
     lap_began_at: float = 0.0
+    ended: str | None = None
 
     async def run(self) -> RunResult:
         context, settings = self.context, self.settings
@@ -136,7 +137,8 @@ class _Loop:
         after: list[Evaluation] = []
         self.lap_began_at = time.monotonic()
         for number in range(1, settings.rounds + 1):
-            after = await self._round(number, given) or after
+            if self.ended is None:
+                after = await self._round(number, given) or after
         if not after:  # resumed behind the last step
             after = await self._evaluate(self.state.iteration)
         policy_dir = context.run_dir / "policy"
@@ -205,7 +207,8 @@ class _Loop:
             done = (number - 1 + place / len(plan)) / settings.rounds
             report = await self.learner.update(plan[place], replace(settings.loss(), progress=done))
             window.append(report.metrics)
-            step, last = self.state.iteration + 1, place + 1 == len(plan)
+            step, reason = self.state.iteration + 1, await self.context.ends_now()
+            last = place + 1 == len(plan) or reason is not None
             self.state = replace(self.state, iteration=step, steps_in_round=place + 1)
             evaluated = last or (settings.evaluate_every > 0 and step % settings.evaluate_every == 0)
             if evaluated:
@@ -220,6 +223,10 @@ class _Loop:
                 await save_checkpoint(
                     self._checkpoint_folder, self.state, self.learner, keep=settings.keep_checkpoints
                 )
+            if reason is not None:
+                self.ended = reason
+                self.context.metrics.note(f"ends behind step {step}: {reason}")
+                break
         return evaluations
 
     def _count_time(self) -> None:
@@ -241,8 +248,7 @@ class _Loop:
         }
 
     async def _report(self, step: int, values: dict[str, float]) -> None:
-        self.context.metrics.metrics(step, values)
-        await self.context.store.add_metrics(self.context.run_id, step, values)
+        await self.context.report(step, values)
 
     async def _sample(self, number: int) -> tuple[Batch, list[Example]]:
         context, settings = self.context, self.settings
@@ -254,7 +260,7 @@ class _Loop:
         )
         groups = [
             GroupRequest(
-                group_id=f"{context.run_id}-r{number}-g{position}", task=context.train_tasks[chosen.index]
+                group_id=f"{context.prefix}-r{number}-g{position}", task=context.train_tasks[chosen.index]
             )
             for position, chosen in enumerate(places)
         ]
@@ -281,7 +287,7 @@ class _Loop:
         results: list[Evaluation] = []
         for name, sampling in self.settings.evaluations().items():
             label = name.removeprefix("val/")
-            prefix = f"{context.run_id}-e{step}-{label}"
+            prefix = f"{context.prefix}-e{step}-{label}"
             results.append(
                 await evaluate(
                     context.store,
