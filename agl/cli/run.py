@@ -70,7 +70,11 @@ def _join(overrides: Sequence[str], options: Options) -> None:
         return
     runner = build(settings, StandaloneRunner)
     _log_to_terminal()
-    run_interruptibly(lambda: runner.serve(on_joined=_say_joined))
+    run_interruptibly(lambda: runner.serve(on_joined=_say_joined, note=_say))
+
+
+def _say(line: str) -> None:
+    print(f"agl runner: {line}", flush=True)
 
 
 def _say_joined(joined: Joined) -> None:

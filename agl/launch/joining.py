@@ -68,7 +68,20 @@ async def run_ended(
         await sleep(LOOK_SECONDS)
 
 
-async def status_of(store: LightningStore, *, run_id: str, name: str) -> RunStatus | None:
+async def run_succeeded(
+    store: LightningStore, *, run_id: str, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> None:
+    """Wait until the run, seen at work, has succeeded. One that fails or is interrupted may be resumed."""
+    begun = False
+    while True:
+        status = await status_of(store, run_id=run_id)
+        if begun and status == "succeeded":
+            return
+        begun = begun or status == "running"
+        await sleep(LOOK_SECONDS)
+
+
+async def status_of(store: LightningStore, *, run_id: str, name: str | None = None) -> RunStatus | None:
     """Return the status of a run, None where the store has no such run."""
     async for run in iter_runs(store, RunQuery(name=name)):
         if run.run_id == run_id:

@@ -12,6 +12,7 @@ from agl.agents.base import Agent
 from agl.agents.function import as_agent
 from agl.errors import ConfigError
 from agl.launch.draining import drained_by_sigterm
+from agl.launch.joining import run_succeeded
 from agl.launch.local import Parts, started
 from agl.runners.base import Runners
 from agl.runners.grading import Grader
@@ -72,6 +73,8 @@ class StandaloneRunner:
     ) -> None:
         """Execute rollouts until SIGTERM, then finish what is in hand; cancelled, hand everything back at once.
 
+        A runner of one run leaves when that has succeeded, too.
+
         Args:
             on_joined: told once the store is open and the runners start.
             note: takes a line that a person should read while it happens.
@@ -102,4 +105,22 @@ class StandaloneRunner:
                             run_id=self.run_id,
                         )
                     )
-                    await stop.wait()
+                    await self._until(stop, store, note)
+
+    async def _until(self, stop: asyncio.Event, store: LightningStore, note: Callable[[str], None]) -> None:
+        """Wait for the stop, or for the end of the one run that this runner is for."""
+        waits: list[asyncio.Task[Any]] = [asyncio.create_task(stop.wait())]
+        if self.run_id is not None:
+            waits.append(asyncio.create_task(_succeeded(store, self.run_id, note)))
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in done:
+                wait.result()
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+
+async def _succeeded(store: LightningStore, run_id: str, note: Callable[[str], None]) -> None:
+    await run_succeeded(store, run_id=run_id)
+    note(f"the run {run_id} has succeeded: its runner leaves")

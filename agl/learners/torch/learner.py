@@ -56,6 +56,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 MICRO_BATCH_TOKENS = {"cpu": 1024, "cuda": 8192}
 """On CPU from benchmarks/learner.py: 8192 takes 15 % longer than 1024."""
+INTERRUPTED_SECONDS = 1.0
+"""How long an interrupted learner waits for its thread."""
 ONE_THREAD_PARAMETERS = 20_000_000
 """Below this a second thread mostly waits: on 0.5 million, 30 % more CPU time for the same update."""
 
@@ -171,7 +173,10 @@ class TorchLearner:
         self._closing.set()
         thread, self._thread, self._loaded = self._thread, None, None
         if thread is not None:
-            await asyncio.to_thread(thread.shutdown)
+            ending = asyncio.ensure_future(asyncio.to_thread(thread.shutdown))
+            # behind its micro-batch, which of a large model takes longer than Ctrl-C may
+            patience = INTERRUPTED_SECONDS if isinstance(error, asyncio.CancelledError) else None
+            await asyncio.wait((ending,), timeout=patience)
 
     @property
     def policy_version(self) -> int:

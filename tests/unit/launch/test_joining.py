@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agl.launch.joining import LOOK_SECONDS, run_ended, serve_run
+from agl.launch.joining import LOOK_SECONDS, run_ended, run_succeeded, serve_run
 from agl.launch.local import Parts
 from agl.store.base import LightningStore
 from agl.store.sqlite import InMemoryLightningStore
@@ -90,3 +90,12 @@ async def test_rollouts_are_executed_while_the_run_lasts_and_no_longer() -> None
         note: Callable[[str], None] = log.append
         assert await serve_run(parts, run_id="r", name="mine", note=note, sleep=story.sleep) == "succeeded"
     assert [log[0], log[-1]] == ["serves r", "left"]
+
+
+async def test_a_run_that_was_seen_at_work_has_succeeded_only_when_it_has() -> None:
+    async with InMemoryLightningStore() as store:
+        await store.add_run(name="mine", run_id="r")
+        await store.update_run("r", status="succeeded")  # before: it is to be resumed
+        story = Story(store, "running", "interrupted", "failed", "running", "succeeded")
+        await run_succeeded(store, run_id="r", sleep=story.sleep)
+        assert story.statuses == []

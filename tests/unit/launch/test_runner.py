@@ -65,6 +65,28 @@ async def test_a_cancel_hands_back_what_is_in_hand(tmp_path) -> None:
         assert (await store.get_rollout_by_id("r")).status == "requeuing"
 
 
+async def test_a_runner_of_one_run_leaves_when_that_has_succeeded(tmp_path) -> None:
+    store, notes = SqliteLightningStore(str(tmp_path / "store.sqlite")), list[str]()
+    joined, looked = asyncio.Event(), asyncio.Event()
+    query_runs = store.query_runs
+
+    async def seen(*arguments):
+        looked.set()
+        return await query_runs(*arguments)
+
+    store.query_runs = seen
+    runner = StandaloneRunner(store=store, agent=print, runner=InlineRunners(), run_id="r")
+    async with store:
+        await store.add_run(name="train", run_id="r")
+    serving = asyncio.create_task(runner.serve(on_joined=lambda _: joined.set(), note=notes.append))
+    await joined.wait()
+    await looked.wait()
+    await store.update_run("r", status="succeeded")
+    async with asyncio.timeout(20):
+        await serving
+    assert notes == ["the run r has succeeded: its runner leaves"]
+
+
 def test_runners_elsewhere_are_refused(tmp_path) -> None:
     with pytest.raises(ConfigError, match="runner=remote runs nothing"):
         StandaloneRunner(store=SqliteLightningStore(str(tmp_path / "s")), agent=print, runner=RemoteRunners())

@@ -1,5 +1,6 @@
 import asyncio
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -351,6 +352,21 @@ async def test_an_update_leaves_the_event_loop_free(
             turns += 1
         assert turns > 20
         assert (await update).optimizer_steps == 60
+
+
+async def test_an_interrupt_does_not_wait_for_a_micro_batch_that_does_not_end(policy: Policy) -> None:
+    release, left = threading.Event(), asyncio.CancelledError()
+    learner = TorchLearner(policy, num_threads=1)
+    await learner.__aenter__()
+    computing = asyncio.ensure_future(learner._in_thread(lambda _: release.wait()))
+    try:
+        await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            await learner.__aexit__(type(left), left, None)
+        assert not computing.done()
+    finally:
+        release.set()
+    assert await computing
 
 
 async def test_closing_ends_an_update_under_way(
