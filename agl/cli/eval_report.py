@@ -13,7 +13,7 @@ from agl.types import Json
 
 SHOWN = 5
 """Tasks that flipped, each way; the others are in the report's file."""
-TASK_WIDTH = 60
+TASK_WIDTH = 58
 _LABEL = 12
 
 
@@ -30,7 +30,7 @@ def report_lines(report: Mapping[str, Any], *, mode: str) -> list[str]:
     lines = [
         _line("Evaluated", report["contestant"]),
         _line("Tasks", f"{len(tasks)} {mode} tasks{times}"),
-        _line("Reward", f"{_mean(report['reward'])}  mean of the task means, 95% interval by task"),
+        _line("Reward", f"{_mean(report['reward'])}  mean over tasks, 95% interval"),
     ]
     for k, value in report["pass_at"].items():
         lines.append(_line(f"pass@{k}", f"{_mean(value)}  reward of {report['threshold']:g} or more"))
@@ -79,9 +79,10 @@ def _cost(usage: Mapping[str, Any]) -> str:
 def comparison_lines(comparison: Comparison, first: str, second: str) -> list[str]:
     """Return the lines on the difference of two contestants, named ``first`` and ``second``."""
     difference = comparison.difference
-    test = {"permutation": "paired permutation test", "t": "paired t test"}[difference.test]
+    test = {"permutation": "paired permutation", "t": "paired t"}[difference.test]
     lines = [
-        _line("Difference", f"{difference}  ({test}, {difference.num_tasks} tasks)"),
+        _line("Difference", f"{difference}"),
+        _line("Test", f"{test}, {difference.num_tasks} tasks"),
         _line("By task", f"better {comparison.better}, worse {comparison.worse}, equal {comparison.equal}"),
     ]
     if comparison.unpaired:
