@@ -20,8 +20,9 @@ MAX_MESSAGE = 300
 """Characters of an error's message; the traceback has the rest."""
 _OTHERS = 54
 """Characters of the columns beside the task, with the longest usual ends."""
-_OURS = tuple(str(Path(__file__).resolve().parent.parent / folder) for folder in ("runners", "agents"))
-"""Where the way from the runner to the agent goes through: nothing that a user looks for."""
+_HEAD = ("", "task", "reward", "calls", "tokens", "seconds", "end")
+_OURS = ("runners", "agents")
+"""Folders through which the way from the runner to the agent goes: nothing that a user looks for."""
 
 
 def lines_of(results: Sequence[TaskResult], *, width: int = TERMINAL_WIDTH) -> list[str]:
@@ -29,7 +30,7 @@ def lines_of(results: Sequence[TaskResult], *, width: int = TERMINAL_WIDTH) -> l
     least, most = TASK_WIDTHS
     task_width = max(least, min(width - _OTHERS, most))
     rows = [_row(number, result, task_width) for number, result in enumerate(results, start=1)]
-    head = _line("", "task", "reward", "calls", "tokens", "seconds", "end", task_width)
+    head = _line(_HEAD, task_width)
     return [head, *rows, *_troubles(results), "", summary(results)]
 
 
@@ -43,12 +44,12 @@ def _row(number: int, result: TaskResult, task_width: int) -> str:
         end = "no reward"
     task = shortened(rollout.task, task_width)
     seconds = f"{result.seconds:.2f}"
-    return _line(str(number), task, reward, str(result.calls), str(result.tokens), seconds, end, task_width)
+    cells = (str(number), task, reward, str(result.calls), str(result.tokens), seconds, end)
+    return _line(cells, task_width)
 
 
-def _line(
-    number: str, task: str, reward: str, calls: str, tokens: str, seconds: str, end: str, task_width: int
-) -> str:
+def _line(cells: Sequence[str], task_width: int) -> str:
+    number, task, reward, calls, tokens, seconds, end = cells
     return f"{number:>3} {task:{task_width}} {reward:>6} {calls:>5} {tokens:>7} {seconds:>7}  {end}"
 
 
@@ -83,11 +84,13 @@ def _troubles(results: Sequence[TaskResult]) -> list[str]:
 def of_the_agent(traceback: str) -> list[str]:
     """Return the lines of a traceback without the runner's own steps to the agent; all where there are no others."""
     lines = traceback.rstrip().splitlines()
+    package = Path(__file__).resolve().parent.parent
+    ways = tuple(f'  File "{package / folder}' for folder in _OURS)
     kept: list[str] = []
     ours = False
     for line in lines:
         if line.startswith('  File "'):
-            ours = line.startswith(tuple(f'  File "{folder}' for folder in _OURS))
+            ours = line.startswith(ways)
         elif not line.startswith("    "):
             ours = False
         if not ours:

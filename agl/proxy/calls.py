@@ -33,9 +33,6 @@ from agl.types import LLM, NamedResources, ProxyLLM, Span
 
 log = logging.getLogger(__name__)
 
-_STORE_SECONDS = 600.0
-"""Longest wait for a span to become durable: as long as the OpenAI and Anthropic clients wait for an answer."""
-_LAST_SECONDS = 1.0  # for spans that are not written when the proxy stops
 _TEXT = b"text/plain; charset=utf-8"
 
 
@@ -106,7 +103,7 @@ class Calls:
         self._upstream_timeout_seconds = upstream_timeout_seconds
         self._now_ns = now_ns
         self._attempts = attempts
-        self._writer = SpanWriter(store, timeout_seconds=_STORE_SECONDS)
+        self._writer = SpanWriter(store)
         self._recent = RecentCalls()
 
     def claim(self, identity: CallIdentity, asked: AskedCall) -> RecentCall:
@@ -119,16 +116,15 @@ class Calls:
 
     async def close(self, *, grace_seconds: float) -> None:
         """Let the calls in flight end within the time, cancel the rest, write what is left."""
-        in_flight = self._recent.in_flight()
+        in_flight, late = self._recent.in_flight(), set[asyncio.Task[Outcome]]()
         if in_flight:
             _, late = await asyncio.wait(in_flight, timeout=grace_seconds)
-            for task in late:
-                task.cancel()
-            self._writer.hurry(_LAST_SECONDS)
-            if late:
-                log.warning("the proxy stops: %d calls were cancelled", len(late))
-                await asyncio.wait(late)
-        self._writer.hurry(_LAST_SECONDS)
+        self._writer.hurry()
+        for task in late:
+            task.cancel()
+        if late:
+            log.warning("the proxy stops: %d calls were cancelled", len(late))
+            await asyncio.wait(late)
         await self._writer.drain()
 
     async def record(self, outcome: Outcome) -> None:

@@ -14,6 +14,10 @@ from agl.store.base import SpanLog
 from agl.types import Span
 
 _Writing = asyncio.Task[list[StoreError | None]]
+STORE_SECONDS = 600.0
+"""Longest wait for a write: as long as the OpenAI and Anthropic clients wait for an answer."""
+LAST_SECONDS = 1.0
+"""For spans that are not written when the proxy stops."""
 _MAX_BATCH = 256  # spans; keeps one write of long calls in the low megabytes
 
 
@@ -30,7 +34,7 @@ class _Batch:
 class SpanWriter:
     """Writes spans to a store and says for each when it is there."""
 
-    def __init__(self, store: SpanLog, *, timeout_seconds: float) -> None:
+    def __init__(self, store: SpanLog, *, timeout_seconds: float = STORE_SECONDS) -> None:
         self._store = store
         self._timeout_seconds = timeout_seconds
         self._until: float | None = None
@@ -57,7 +61,7 @@ class SpanWriter:
         if error is not None:
             raise error
 
-    def hurry(self, seconds: float) -> None:
+    def hurry(self, seconds: float = LAST_SECONDS) -> None:
         """Give all that is and will be under way so long and no longer: the proxy stops."""
         self._until = asyncio.get_running_loop().time() + seconds
         if self._limit is not None:

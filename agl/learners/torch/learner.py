@@ -16,13 +16,12 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, cast
 
 import torch
-from torch import Tensor
 
 from agl.errors import AglError, CheckpointError, ConfigError, require_extra
 from agl.inference.huggingface import check_policy_folder, end_token_ids, load_tokenizer, resolve_device
 from agl.learners.base import ChatTokens
 from agl.learners.steps import Schedule
-from agl.learners.torch.batches import Row, row_from_sample, row_from_trajectory
+from agl.learners.torch.batches import row_from_sample
 from agl.learners.torch.checkpoints import (
     Checkpoint,
     copy_weights,
@@ -42,7 +41,7 @@ from agl.learners.torch.optimizers import Optimizers, OptimizerSettings
 from agl.learners.torch.packing import can_pack
 from agl.learners.torch.update import (
     check_loss,
-    floats,
+    per_token,
     row_logprobs,
     row_values,
     take_steps,
@@ -206,7 +205,7 @@ class TorchLearner:
         One list a trajectory, as long as its ``token_ids``; 0.0 where ``loss_mask`` is 0.
         """
         return await self._in_thread(
-            lambda state: _per_token(
+            lambda state: per_token(
                 trajectories,
                 state.vocab_size,
                 lambda rows: row_logprobs(state.models, rows, state.compute, reference=False),
@@ -223,7 +222,7 @@ class TorchLearner:
             raise ConfigError("the algorithm needs values, but learner.critic=none: set it to head or model")
 
         def read(state: _State) -> list[list[float]]:
-            return _per_token(
+            return per_token(
                 trajectories, state.vocab_size, lambda rows: row_values(state.models, rows, state.compute)
             )
 
@@ -388,19 +387,3 @@ def _restore(state: _State, folder: Path) -> None:
         state.policy_version = int(saved.counters["policy_version"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{folder} does not fit this learner: {error!r}") from error
-
-
-def _per_token(
-    trajectories: Sequence[Trajectory], vocab_size: int, compute: Callable[[list[Row]], list[Tensor]]
-) -> list[list[float]]:
-    """Return what ``compute`` gives for the sampled tokens, spread over each trajectory; 0.0 between."""
-    rows = [row_from_trajectory(trajectory, vocab_size=vocab_size) for trajectory in trajectories]
-    present = [row for row in rows if row is not None]
-    numbers = iter(compute(present) if present else [])
-    spread: list[list[float]] = []
-    for trajectory, row in zip(trajectories, rows, strict=True):
-        line_T = torch.zeros(len(trajectory.token_ids))
-        if row is not None:
-            line_T[row.positions_N] = next(numbers)
-        spread.append(floats(line_T))
-    return spread

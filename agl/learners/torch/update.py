@@ -17,13 +17,13 @@ from torch import Tensor
 
 from agl.errors import ConfigError
 from agl.learners.steps import minibatches, token_weights
-from agl.learners.torch.batches import MicroBatch, Row
+from agl.learners.torch.batches import MicroBatch, Row, row_from_trajectory
 from agl.learners.torch.compute import Compute
 from agl.learners.torch.losses import logprobs_of_targets
 from agl.learners.torch.models import Models
 from agl.learners.torch.objectives import objective
 from agl.learners.torch.optimizers import Optimizers, StepOutcome
-from agl.types.sample import LikelihoodLoss, Loss, PolicyLoss, PreferenceLoss
+from agl.types.sample import LikelihoodLoss, Loss, PolicyLoss, PreferenceLoss, Trajectory
 
 
 @dataclass(slots=True, kw_only=True)
@@ -224,3 +224,19 @@ def _weights(rows: Sequence[Row], loss: Loss) -> list[float]:
 
 
 _MAXIMA = ("ratio_max", "logprob_gap")
+
+
+def per_token(
+    trajectories: Sequence[Trajectory], vocab_size: int, compute: Callable[[list[Row]], list[Tensor]]
+) -> list[list[float]]:
+    """Return what ``compute`` gives for the sampled tokens, spread over each trajectory; 0.0 between."""
+    rows = [row_from_trajectory(trajectory, vocab_size=vocab_size) for trajectory in trajectories]
+    present = [row for row in rows if row is not None]
+    numbers = iter(compute(present) if present else [])
+    spread: list[list[float]] = []
+    for trajectory, row in zip(trajectories, rows, strict=True):
+        line_T = torch.zeros(len(trajectory.token_ids))
+        if row is not None:
+            line_T[row.positions_N] = next(numbers)
+        spread.append(floats(line_T))
+    return spread

@@ -261,7 +261,7 @@ class Caller:
         if pause is not None and not self._away and not lane.closing:
             self._away = True
             log.warning(
-                "waiting for the store %s, which is out of reach (%s): trying again for up to %g s",
+                "waiting for the store %s (%s), for up to %g s",
                 self.url,
                 failure,
                 outage.seconds,
