@@ -45,7 +45,8 @@ class CharacterTokenizer:
         ]
 
     def decode(self, ids: Sequence[int], **options: Any) -> str:
-        return "".join(MARKS[token] if token < len(MARKS) else chr(token - len(MARKS)) for token in ids)
+        marks = ["", ""] if options.get("skip_special_tokens") else MARKS
+        return "".join(marks[token] if token < len(MARKS) else chr(token - len(MARKS)) for token in ids)
 
     def apply_chat_template(
         self, messages: Any, *, tools: Any, add_generation_prompt: bool, **options: Any

@@ -79,15 +79,26 @@ def answer_of(request: ChatRequest, index: int, chat: ChatTokens) -> Answer | st
     return Answer(prompt_ids=prompt_ids, response_ids=response_ids[: end + 1])
 
 
-def says(response_ids: Sequence[int], message: Mapping[str, Any], chat: ChatTokens) -> bool:
-    """Whether these ids say what the assistant's message says, read as the engine reads answers.
+def says(
+    response_ids: Sequence[int],
+    message: Mapping[str, Any],
+    chat: ChatTokens,
+    *,
+    skip_special_tokens: bool = False,
+) -> bool:
+    """Whether these ids say what the assistant's message says.
 
-    The end token at their end says nothing, nor does space around the text.
+    The end token at their end says nothing, nor does space around the text; engines skip other special tokens, too.
     """
     spoken = list(response_ids)
     if spoken and spoken[-1] in chat.end_ids:
         spoken.pop()
-    text = cast("str", chat.tokenizer.decode(spoken, clean_up_tokenization_spaces=False))
+    text = cast(
+        "str",
+        chat.tokenizer.decode(
+            spoken, skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False
+        ),
+    )
     wanted = _calls(message)
     content, calls = parse_tool_calls(text, new_id=str) if wanted else (text, [])
     return (

@@ -138,9 +138,8 @@ class _Reader:
             if not isinstance(answered, str) or not calls:
                 continue
             message = cast("list[dict[str, Any]]", json.loads(answered))[0]
-            if max(calls[0].response_ids) >= len(chat.tokenizer) or not says(
-                calls[0].response_ids, message, chat
-            ):
+            ids = calls[0].response_ids
+            if max(ids) >= len(chat.tokenizer) or not says(ids, message, chat, skip_special_tokens=True):
                 return False
         return True
 

@@ -126,6 +126,9 @@ def test_ids_say_a_message_only_when_words_and_calls_agree() -> None:
     message = {"content": "Yes"}
     assert says(encode("Yes<|im_end|>"), message, CHAT)
     assert says(encode("Yes\n"), message, CHAT)
+    marked = encode("Y<|im_start|>es<|im_end|>")
+    assert not says(marked, message, CHAT)
+    assert says(marked, message, CHAT, skip_special_tokens=True)  # as engines read
     assert not says(encode("No<|im_end|>"), message, CHAT)
     called = {"content": None, "tool_calls": [CALL]}
     text = '<tool_call>{"name": "look", "arguments": {"day": "%s"}}</tool_call>'
