@@ -31,7 +31,7 @@ from exact_accounts import (
     run_ids,
     summary,
 )
-from exact_run import WEIGHTS, recipe
+from exact_run import WEIGHTS, calm_recipe, recipe
 from nightly import NIGHTLY
 from proxy_processes import scripted_upstream
 from store_servers import lasting_port
@@ -147,7 +147,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
 @pytest.mark.timeout(SECONDS + PEACE_SECONDS + 240)
 async def test_nothing_is_lost_or_done_twice_whatever_dies_hangs_or_is_cut_off(tmp_path: Path) -> None:
     whole = tmp_path / "calm" / "run"
-    calm = recipe(tmp_path / "calm configs", tmp_path / "calm journal", seconds=0.0)
+    calm = calm_recipe(tmp_path / "calm configs", tmp_path / "calm journal")
     code, _, err = finished(start_train(whole, *calm, *ITERATIONS))
     assert (code, err) == (0, "")
     expected = results(await records_of(whole / "store.sqlite", tmp_path / "calm journal"), whole.name)

@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx
 import process_agents
-from exact_run import WEIGHTS, recipe
+from exact_run import WEIGHTS, calm_recipe, recipe
 from interruptions import series
 from nightly import NIGHTLY
 from proxy_processes import scripted_upstream, served_proxy
@@ -85,7 +85,7 @@ def check_exact(tmp_path: Path, *arguments: str, seed: int, until: float) -> Non
     more = [f"algorithm.iterations={ITERATIONS}"]
     whole = tmp_path / "whole" / "run"
     code, _, err = finished(
-        start_train(whole, *recipe(tmp_path / "calm", tmp_path / "calm.journal", seconds=0.0), *more)
+        start_train(whole, *calm_recipe(tmp_path / "calm", tmp_path / "calm.journal"), *more)
     )
     assert (code, err) == (0, "")
     given = recipe(tmp_path / "configs", tmp_path / "journal", seconds=0.3)

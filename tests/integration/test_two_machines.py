@@ -19,7 +19,7 @@ from exact_accounts import (
     refused,
     results,
 )
-from exact_run import recipe
+from exact_run import calm_recipe, recipe
 from namespaces import two_machines
 from train_processes import finished, metrics_of, start_train
 
@@ -37,7 +37,7 @@ async def test_a_link_that_is_cut_for_longer_than_attempts_may_be_silent_costs_n
     tmp_path: Path,
 ) -> None:
     whole = tmp_path / "whole"
-    calm = recipe(tmp_path / "calm configs", tmp_path / "calm journal", seconds=0.0)
+    calm = calm_recipe(tmp_path / "calm configs", tmp_path / "calm journal")
     code, _, err = finished(start_train(whole, *calm, ITERATIONS))
     assert (code, err) == (0, "")
 
