@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ import yaml
 from agl.cli.run_folder import RUNS, SETTINGS_FILE
 from agl.cli.store.place import literal
 from agl.config import Settings, build, load_settings
-from agl.errors import ConfigError, NotFoundError
+from agl.errors import ConfigError, NotFoundError, StoreError
 from agl.launch.evaluation import WEIGHTS, EvaluationRun
 from agl.launch.finished_runs import (
     SavedWeights,
@@ -29,6 +30,8 @@ from agl.store.base import LightningStore
 from agl.store.opening import FILE_IN_RUN, store_to_read
 from agl.types import Json, MetricQuery, NamedResources, ProxyLLM, Weights
 from agl.types.record import Record
+
+log = logging.getLogger(__name__)
 
 BASE, LATEST = "base", "latest"
 REPORT_FILE = "evaluation.json"
@@ -259,12 +262,15 @@ def _stores(spec: str) -> Iterator[Path]:
 
 
 async def _found_in(spec: str, store: LightningStore, folder: Path) -> Choice | None:
-    async with store:
-        try:
+    try:
+        async with store:
             found = await store.get_resources_by_id(spec)
-        except NotFoundError:
-            return None
-        return await _from_version(found, store, folder)
+            return await _from_version(found, store, folder)
+    except NotFoundError:
+        return None
+    except StoreError as error:  # of another version of agl, or just being made
+        log.warning("%s is passed over: %s", folder, error)
+        return None
 
 
 def _unknown(spec: str, where: str) -> str:
