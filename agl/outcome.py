@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,14 @@ class Outcome:
 
     def lines(self) -> list[str]:
         """Return the closing report, a line an item."""
-        return [*self._results(), *self.result.table, *self._prompts(), *self._samples(), *self._places(), *self._next()]
+        return [
+            *self._results(),
+            *self.result.table,
+            *self._prompts(),
+            *self._samples(),
+            *self._places(),
+            *self._next(),
+        ]
 
     def _results(self) -> list[str]:
         result = self.result
@@ -112,54 +120,49 @@ class Outcome:
         return [*lines, f"Metrics      {self.run_dir / 'metrics.jsonl'}"]
 
     def _next(self) -> list[str]:
-        policy = self.result.policy_dir
-        if self.result.prompts_dir is not None:
-            return self._next_for_prompts(self.result.prompts_dir)
-        if policy is None:
+        """How to go on with this run, and how to begin another from what it found."""
+        policy, result = self.result.policy_dir, self.result
+        files = (
+            {name: best_file(result.prompts_dir, name, prompt) for name, prompt in result.prompts.items()}
+            if result.prompts_dir
+            else {}
+        )
+        found = " and ".join([*(["this policy"] if policy else []), *(["these prompts"] if files else [])])
+        if not found:
             return []
         if not (self.run_dir / SETTINGS_FILE).is_file():
-            return [
-                "",
-                "Next: train on",
-                "  the same Trainer with more algorithm iterations, and fit(resume=True)",
-                "Next: start another run from this policy",
-                f"  policy=Policy(path={str(policy)!r})",
-            ]
-        on = f"algorithm.{self.result.further or f'iterations={2 * self.result.iterations}'}"
+            return self._next_in_python(found, files)
+        further = result.further or (
+            f"iterations={2 * result.iterations}" if policy and result.iterations else ""
+        )
+        on = f"  agl train --resume {shlex.quote(str(self.run_dir))} algorithm.{further}"
         recipe = "" if self.name == NO_RECIPE else f"+recipe={self.name} "
-        return [
-            "",
-            "Next: train on",
-            f"  agl train --resume {shlex.quote(str(self.run_dir))} {on}",
-            "Next: start another run from this policy"
-            + ("" if recipe else ", with these further settings of yours"),
-            f"  agl train {recipe}{_override('policy.path', policy)}",
-        ]
-
-    def _next_for_prompts(self, folder: Path) -> list[str]:
-        """How to search on, and how to begin another run with the chosen prompts."""
-        files = {name: best_file(folder, name, prompt) for name, prompt in self.result.prompts.items()}
-        if not (self.run_dir / SETTINGS_FILE).is_file():
-            found = ", ".join(f"{name!r}: PromptTemplate(template=...)" for name in files)
-            return [
-                "",
-                "Next: start another run from these prompts",
-                f"  Trainer(resources={{{found}}}, ...)",
-            ]
-        recipe = "" if self.name == NO_RECIPE else f"+recipe={self.name} "
-        chosen = [
+        chosen = [_override("policy.path", policy)] if policy else []
+        chosen += [
             shlex.quote(f"resources.{name}.template=${{file:{_escaped(path)}}}")
             for name, path in files.items()
         ]
-        further = self.result.further
-        on = f"  agl train --resume {shlex.quote(str(self.run_dir))} algorithm.{further}"
         return [
             "",
-            *(["Next: search on", on] if further else []),
-            "Next: start another run from these prompts"
+            *([f"Next: {'train' if policy else 'search'} on", on] if further else []),
+            f"Next: start another run from {found}"
             + ("" if recipe else ", with these further settings of yours"),
             f"  agl train {recipe}{' '.join(chosen)}",
         ]
+
+    def _next_in_python(self, found: str, files: Mapping[str, Path]) -> list[str]:
+        """The same for a run that a script began."""
+        policy, on = self.result.policy_dir, list[str]()
+        if policy and (self.result.iterations or self.result.further):
+            on = [
+                "Next: train on",
+                "  the same Trainer with more algorithm iterations, and fit(resume=True)",
+            ]
+        prompts = ", ".join(f"{name!r}: PromptTemplate(template=...)" for name in files)
+        given = [f"policy=Policy(path={str(policy)!r})"] if policy else []
+        given += [f"resources={{{prompts}}}"] if files else []
+        words = f"Trainer({', '.join(given)}, ...)" if files else given[0]
+        return ["", *on, f"Next: start another run from {found}", f"  {words}"]
 
 
 def _plain(line: str) -> str:
