@@ -148,8 +148,9 @@ class Crowd:
                 )
             if waited >= reminder:
                 reminder = waited + REMINDER_SECONDS
+                since = f" for {waited:.0f} s" if waited >= 1 else ""
                 self._note(
-                    f"waiting for runners for {waited:.0f} s: {len(here)} of {wanted} have joined; start one with:"
+                    f"waiting for runners{since}: {len(here)} of {wanted} joined. Start one, with this run's recipe:"
                     f" {command}"
                 )
             left = LOOK_SECONDS if limit is None else min(LOOK_SECONDS, limit - waited)

@@ -322,10 +322,11 @@ class LitAgentRunner:
                 await self._heartbeat(ended=True)
         except (TimeoutError, StoreError) as error:
             self.stats.superseded += len(self._stopped)
-            log.error(  # noqa: TRY400 - the store's answer says it all
-                "the store does not hear the runner %s (%s); rollouts that could not be handed back: %s",
+            log.log(
+                logging.ERROR if self._stopped else logging.WARNING,
+                "the store does not hear the end of the runner %s (%s); rollouts that could not be handed back: %s",
                 self.worker_id,
-                error or "no answer in time",
+                str(error) or "no answer in time",
                 ", ".join(claim.rollout.rollout_id for claim in self._stopped) or "none",
             )
 
@@ -375,15 +376,19 @@ class LitAgentRunner:
         except NotFoundError:
             await self._register()
             return
-        for attempt_id in gone:
-            work = self._in_hand.get(attempt_id)
-            if work is not None and not work.reporting and not work.lost:
-                log.warning(
-                    "attempt %s is no longer this runner's (cancelled or timed out): it is stopped",
-                    attempt_id,
-                )
-                work.lost = True
-                work.task.cancel()
+        held = [self._in_hand[attempt_id] for attempt_id in gone if attempt_id in self._in_hand]
+        lost = [work for work in held if not work.reporting and not work.lost]
+        for work in lost:
+            work.lost = True
+            work.task.cancel()
+        if lost:
+            shown = ", ".join(work.claim.rollout.rollout_id for work in lost[:3])
+            log.warning(
+                "no longer this runner's (cancelled, timed out or taken back) and stopped: %d attempts, of %s%s",
+                len(lost),
+                shown,
+                ", ..." if len(lost) > 3 else "",
+            )
 
 
 async def _wait(event: asyncio.Event) -> None:

@@ -228,10 +228,10 @@ class StoreSpanExporter:
             except (StoreUnavailableError, TimeoutError) as error:
                 if loop.time() + delay > deadline:
                     raise StoreUnavailableError(
-                        f"the store took no spans for {self._retry_seconds:g} s: {error or type(error).__name__}"
+                        f"the store took no spans for {self._retry_seconds:g} s: {str(error) or 'no answer'}"
                     ) from error
                 log.warning(
-                    "the store takes no spans (%s); trying again in %.1f s", error or "no answer", delay
+                    "the store takes no spans (%s); trying again in %.1f s", str(error) or "no answer", delay
                 )
             else:
                 return

@@ -267,9 +267,14 @@ class Caller:
                 outage.seconds,
             )
         if pause is None or not await lane.pause(pause):
-            raise StoreUnavailableError(
-                f"{self.url} did not do this in {outage.elapsed:.1f} s and {outage.failures} tries: {failure}"
-            ) from failure.__cause__
+            tries = f"in {outage.elapsed:.1f} s and {outage.failures} tries: {failure}"
+            if self._identity is None:
+                what = (
+                    f"no store answers at {self.url} {tries}. Is it started (`agl store`), and the URL right?"
+                )
+            else:
+                what = f"{self.url} did not do this {tries}"
+            raise StoreUnavailableError(what) from failure.__cause__
 
     async def _refuse(self, lane: Lane, answer: Answer) -> bytes:
         """Raise what an answer that is no success stands for."""

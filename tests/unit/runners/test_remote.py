@@ -69,8 +69,8 @@ async def test_the_wait_says_what_to_type_and_how_long_it_lasts_and_ends_when_en
     }
     await crowd(store, notes.append, time).wait(3, command="agl runner", limit=None)
     assert notes == [
-        "waiting for runners for 0 s: 0 of 3 have joined; start one with: agl runner",
-        "waiting for runners for 30 s: 1 of 3 have joined; start one with: agl runner",
+        "waiting for runners: 0 of 3 joined. Start one, with this run's recipe: agl runner",
+        "waiting for runners for 30 s: 1 of 3 joined. Start one, with this run's recipe: agl runner",
         "3 runners have joined, on gpu1, gpu2",
     ]
 
@@ -123,7 +123,7 @@ async def test_when_all_have_gone_the_next_one_is_waited_for(store) -> None:
     await both.wait()
     watching.cancel()
     assert notes == [
-        "waiting for runners for 0 s: 0 of 1 have joined; start one with: agl runner",
+        "waiting for runners: 0 of 1 joined. Start one, with this run's recipe: agl runner",
         "1 runner has joined, on gpu2",
     ]
 

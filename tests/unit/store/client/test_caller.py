@@ -80,7 +80,10 @@ async def test_a_store_that_is_not_there_is_waited_for_then_told(server: Scripte
     server.down = True
     with pytest.raises(StoreUnavailableError) as failure:
         await client_of(server, time=time, retry_seconds=10.0).open()
-    assert str(failure.value) == f"{URL} did not do this in 6.3 s and 7 tries: nobody listens"
+    assert str(failure.value) == (
+        f"no store answers at {URL} in 6.3 s and 7 tries: nobody listens."
+        " Is it started (`agl store`), and the URL right?"
+    )
     assert time.naps == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2])  # 5 s more would be too late
 
 
