@@ -183,8 +183,9 @@ class _Loop:
         if number < self.state.round:
             return []
         lesson = settings.lesson(given, self.rounds)
-        values = {f"round/{name}": value for name, value in lesson.metrics.items()}
+        values: dict[str, float] = {}  # of the round, for its first report
         if self.state.round < number:
+            values = {f"round/{name}": value for name, value in lesson.metrics.items()}
             counts = self.state.counts + (sampled[0].counts if sampled else RolloutCounts())
             self.state = replace(self.state, round=number, steps_in_round=0, counts=counts)
             if sampled:

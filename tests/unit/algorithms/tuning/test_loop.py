@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,10 @@ def by_seed(claim: AttemptedRollout) -> Script:
     """Rewards that differ within a group and are the same in every run; every answer is another one."""
     seed = int(claim.rollout.metadata["seed"])  # type: ignore[call-overload]
     return Script(reward=float(seed % 2), calls=[([1, 2], [3, seed % 97])])
+
+
+def timeless(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if not name.startswith("time/")}
 
 
 def learned(updates: list[tuple[Any, Any]]) -> list[list[tuple[str, tuple[int, ...]]]]:
@@ -96,7 +101,7 @@ async def test_a_run_stopped_behind_any_step_resumes_to_the_same_updates_and_pay
     settings["epochs"] = 1 if algorithm is SFT else 2
     async with (
         InMemoryLightningStore() as store,
-        context_of(store, tmp_path / "whole", by_seed) as (context, _, learner, claimed),
+        context_of(store, tmp_path / "whole", by_seed) as (context, reported, learner, claimed),
     ):
         whole = await algorithm(**settings).run(context)
         expected = learned(learner.updates)
@@ -125,6 +130,8 @@ async def test_a_run_stopped_behind_any_step_resumes_to_the_same_updates_and_pay
         assert [*done, *learned(learner.updates)] == expected
         assert learner.policy_version == len(expected)
     assert notebook.rewound == [stopped_behind]
+    for step, values in notebook.values.items():
+        assert timeless(values) == timeless(reported.values[step]), step
     assert sorted(claim.rollout.rollout_id for claim in [*before, *after]) == asked
     assert result.counts == whole.counts
     assert result.iterations == whole.iterations
