@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
@@ -14,21 +13,18 @@ from typing import Any, cast
 from agl.cli.contestants import BASE, REPORT_FILE, Choice, Recorded, chosen, recorded, with_choice
 from agl.cli.eval_report import comparison_lines, places, report_lines
 from agl.cli.eval_settings import Options, eval_settings, parts_of
+from agl.cli.progress import Progress
 from agl.cli.run_folder import ENDING_FILE, SETTINGS_FILE, abandon, claim, locked, logged
 from agl.cli.train import tune_process
 from agl.config import Settings, build, check, masked, save_settings, settings_text
 from agl.errors import AglError, ConfigError, MissingExtraError
 from agl.evaluation.comparison import Comparison, compare
 from agl.evaluation.report import task_runs_from_json
-from agl.evaluation.waiting import WaitedFor
 from agl.launch.evaluation import Contestant, EvaluationRun, digest_of, task_ids
 from agl.launch.interpreter import tune_for_serving
 from agl.launch.stopping import run_interruptibly
 from agl.store.base import LightningStore
 from agl.types import Json, Mode, Weights
-
-PROGRESS_SECONDS = 15.0
-"""Between lines on progress where it cannot be drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,27 +75,30 @@ def main(overrides: Sequence[str], options: Options) -> None:
         AglError: the mean reward is too low.
     """
     tune_process()
-    with redirect_stdout(sys.stderr):  # what an agent prints; the report has standard output for itself
-        settings = eval_settings(overrides, options)
-        found = None if options.cfg else _found(settings, options)
-    if found is None:
+    settings = eval_settings(overrides, options)
+    if options.cfg:
         print(settings_text(settings), end="")
         return
+    with redirect_stdout(sys.stderr), Progress(sys.stderr, "evaluating") as progress:
+        # what an agent prints goes to standard error: the report has standard output for itself
+        progress.draw("starting")  # libraries and weights take their time
+        found = _found(settings, options, progress)
     if options.as_json:
-        print(json.dumps(found.as_json(), ensure_ascii=False, indent=1))
+        print(json.dumps(found.as_json(), indent=1))  # ASCII: whatever the terminal reads
     else:
         print("\n".join(found.lines()))
-    _refuse_low(found.evaluated["reward"]["mean"], options.fail_under)
+    refuse_low(found.evaluated["reward"]["mean"], options.fail_under)
 
 
-def _refuse_low(mean: float | None, fail_under: float | None) -> None:
+def refuse_low(mean: float | None, fail_under: float | None) -> None:
+    """Raise an AglError where the mean reward is below the limit, or there is none."""
     if fail_under is None or (mean is not None and mean >= fail_under):
         return
     shown = "there is no reward" if mean is None else f"the mean reward {mean:.4g} is below it"
     raise AglError(f"--fail-under {fail_under:g}: {shown}")
 
 
-def _found(settings: Settings, options: Options) -> Found:
+def _found(settings: Settings, options: Options, progress: Progress) -> Found:
     """Resolve who is evaluated, run it in the evaluation's folder, and write down what came out."""
     resume = options.resume is not None
     evaluation = cast("Mapping[str, Any]", settings.values["evaluation"])
@@ -116,7 +115,7 @@ def _found(settings: Settings, options: Options) -> Found:
         with locked(folder), logged(folder):
             save_settings(settings, folder / SETTINGS_FILE)
             tune_for_serving()  # the calls of proxy and store come through this process
-            found = _measured(settings, choices, earlier, resume=resume)
+            found = _measured(settings, choices, earlier, progress, resume=resume)
             text = json.dumps(found.as_json(), ensure_ascii=False, indent=1)
             (folder / REPORT_FILE).write_text(f"{text}\n", encoding="utf-8")
             (folder / ENDING_FILE).write_text("\n".join(found.lines()) + "\n", encoding="utf-8")
@@ -138,7 +137,12 @@ def _choice(spec: str, settings: Settings, options: Options) -> Choice:
 
 
 def _measured(
-    settings: Settings, choices: Sequence[Choice], earlier: Recorded | None, *, resume: bool
+    settings: Settings,
+    choices: Sequence[Choice],
+    earlier: Recorded | None,
+    progress: Progress,
+    *,
+    resume: bool,
 ) -> Found:
     made = [parts_of(with_choice(settings, choice)) for choice in choices]
     runs = [build(parts, EvaluationRun) for parts in made]
@@ -155,7 +159,6 @@ def _measured(
     mode, tasks = evaluator.tasks()
     if earlier is not None:
         _refuse_other_tasks(earlier, task_ids(tasks))
-    progress = _Progress()
     reports = run_interruptibly(
         lambda: evaluator.run(
             contestants,
@@ -163,7 +166,7 @@ def _measured(
             mode=mode,
             resume=resume,
             settings=masked(settings),
-            on_wait=progress,
+            on_wait=progress.waited,
             note=progress.note,
         )
     )
@@ -213,31 +216,3 @@ def _model(shown: Mapping[str, Any]) -> str:
         "Mapping[str, Any]", cast("Mapping[str, Any]", shown.get("proxy") or {}).get("endpoints") or {}
     )
     return str(policy.get("path") or inference.get("model") or next(iter(endpoints), "no model"))
-
-
-class _Progress:
-    """Shows on standard error how far it is: drawn on a terminal, else a line now and then."""
-
-    def __init__(self) -> None:
-        self._is_drawn = sys.stderr.isatty()
-        self._next_line = time.monotonic() + PROGRESS_SECONDS
-        self._width = 0
-
-    def __call__(self, waited: WaitedFor) -> None:
-        words = f"; waiting for {waited.words}" if waited.words else ""
-        line = f"evaluating {waited.done}/{waited.total}{words}"
-        if self._is_drawn:
-            self._draw("" if waited.done == waited.total else line)
-        elif time.monotonic() >= self._next_line and waited.done < waited.total:
-            self.note(line)
-
-    def note(self, text: str) -> None:
-        """Show a line that stays."""
-        self._draw("")
-        print(text, file=sys.stderr, flush=True)
-        self._next_line = time.monotonic() + PROGRESS_SECONDS
-
-    def _draw(self, line: str) -> None:
-        if self._is_drawn:
-            print(f"\r{line[:100]:{self._width}}\r{line[:100]}", end="", file=sys.stderr, flush=True)
-            self._width = min(len(line), 100)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import signal
 from collections import Counter
 from pathlib import Path
@@ -11,11 +13,13 @@ from typing import Any
 
 import pytest
 from awaited import soon
+from doc_pages import ROOT, blocks
 from eval_processes import LIGHT, light_folder, run_eval, start_eval
 from proxy_processes import scripted_upstream
 from store_processes import served
 from train_processes import SMALL, finished, start_train
 
+from agl.config import compose
 from agl.errors import ConfigError, StoreError
 from agl.store.client import LightningStoreClient
 from agl.store.opening import store_to_read
@@ -297,3 +301,22 @@ def test_any_model_behind_an_openai_compatible_url_is_a_contestant(tmp_path: Pat
     assert (usage["calls"], usage["input_tokens"], usage["output_tokens"]) == (6, 18, 12)
     assert usage["cost_usd"] == pytest.approx(6 * (3 * 1.0 + 2 * 2.0) / 1e6)
     assert report["comparison"]["difference"]["mean"] == 0.0
+
+
+def test_every_command_of_the_page_has_settings_that_exist(tmp_path: Path) -> None:
+    lines = [line for block in blocks(ROOT / "docs" / "eval.md", "sh") for line in block.splitlines()]
+    commands = [shlex.split(line)[2:] for line in lines if line.startswith("agl eval +")]
+    assert len(commands) > 4
+    for command in commands:
+        code, _, err = run_eval(*command, "--cfg", cwd=tmp_path)
+        assert (code, err) == (0, ""), command
+
+
+def test_every_setting_of_the_pages_table_has_the_default_that_it_says() -> None:
+    page = (ROOT / "docs" / "eval.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`evaluation\.(\w+)`", page)) - {"json"}
+    values = compose("eval", ["+recipe=ppo_sql"]).values
+    assert named <= set(values["evaluation"])
+    assert (values["evaluation"]["threshold"], values["evaluation"]["max_bad_fraction"]) == (1.0, 0.5)
+    assert values["evaluation"]["temperature"] == values["algorithm"]["temperature"]
+    assert values["evaluation"]["max_tokens"] == values["algorithm"]["max_tokens"]
