@@ -7,17 +7,25 @@ with its choice's last chunk: until the answer has ended, a broken one may still
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from agl.errors import InferenceError
-from agl.inference.answer import TokenTexts, logprobs_of, message_of_choice, usage_of
+from agl.inference.answer import SampledAnswer, TokenTexts, logprobs_of, message_of_choice, usage_of
 from agl.inference.chat import ChatRequest
-from agl.inference.rows import Row
 from agl.inference.text_stream import TextStream, TokenJoints
 
 
+class StreamedAnswer(SampledAnswer, Protocol):
+    """An answer under way, or one that has ended."""
+
+    @property
+    def prompt_ids(self) -> Sequence[int]:
+        """As the engine saw them."""
+        ...
+
+
 class ChunkStream:
-    """The chunks of one call, whose rows another thread is sampling.
+    """The chunks of one call, whose rows another thread may be sampling.
 
     Args:
         request: what was asked for.
@@ -32,7 +40,7 @@ class ChunkStream:
     def __init__(
         self,
         request: ChatRequest,
-        rows: Sequence[Row],
+        rows: Sequence[StreamedAnswer],
         *,
         model: str,
         texts: TokenTexts,
@@ -112,7 +120,7 @@ class ChunkStream:
         self, index: int, new: slice, delta: dict[str, Any], reason: str | None, policy_version: int | None
     ) -> dict[str, Any]:
         row = self._rows[index]
-        token_ids = row.token_ids[new]
+        token_ids = list(row.token_ids[new])
         choice = {
             "index": index,
             "delta": delta,

@@ -29,10 +29,21 @@ def check_policy_folder(policy: Policy) -> None:
         ConfigError: the folder or one of its files is missing; the message names the setting and the file.
     """
     _chat_template(policy)
-    folder = _model_folder(policy)
-    if folder is None:
+    _model_folder(policy)
+    check_tokenizer_folder(policy)
+
+
+def check_tokenizer_folder(policy: Policy) -> None:
+    """Check, without importing transformers, that the policy's tokenizer and chat template are there.
+
+    Raises:
+        ConfigError: the folder or one of its files is missing; the message names the setting and the file.
+    """
+    _chat_template(policy)
+    if not _is_local(policy.path):
         return
     where = f"policy.path={policy.path}"
+    folder = _existing_folder(policy, where)
     if not any((folder / name).is_file() for name in _TOKENIZERS):
         raise ConfigError(f"{where} has no tokenizer (tokenizer.json); save the tokenizer beside the model")
     if policy.chat_template is None and not _has_chat_template(folder, where):
@@ -48,10 +59,10 @@ def load_tokenizer(policy: Policy) -> Any:
     Raises:
         ConfigError: it cannot be loaded, or has no chat template.
     """
-    require_extra("loading a policy", "torch", "transformers", "torch")
+    require_extra("loading a tokenizer", "torch", "transformers")
     from transformers import AutoTokenizer
 
-    check_policy_folder(policy)
+    check_tokenizer_folder(policy)
     if not _is_local(policy.path):
         _ask_hub(policy.path)
     template = _chat_template(policy)
@@ -67,6 +78,17 @@ def load_tokenizer(policy: Policy) -> Any:
             "set policy.chat_template to a Jinja file"
         )
     return tokenizer
+
+
+def load_generation_config(policy: Policy) -> Any:
+    """Return transformers' generation configuration of the policy, None where its files have none."""
+    require_extra("loading a tokenizer", "torch", "transformers")
+    from transformers import GenerationConfig
+
+    try:
+        return cast("Any", GenerationConfig).from_pretrained(_location(policy))
+    except (OSError, ValueError):
+        return None
 
 
 def load_model(policy: Policy, *, dtype: Any, device: Any) -> Any:
@@ -185,16 +207,21 @@ def _model_folder(policy: Policy) -> Path | None:
     """Return the checked folder of configuration and weights, or None when the path is a hub name."""
     if not _is_local(policy.path):
         return None
-    folder = Path(policy.path).expanduser()
     where = f"policy.path={policy.path}"
-    if not folder.exists():
-        raise ConfigError(f"{where} does not exist")
-    if not folder.is_dir():
-        raise ConfigError(f"{where} is not a folder; it must be a Hugging Face model folder")
+    folder = _existing_folder(policy, where)
     if not (folder / "config.json").is_file():
         raise ConfigError(f"{where} has no config.json; it must be a Hugging Face model folder")
     _read_json(folder / "config.json", where)
     _check_weights(folder, where)
+    return folder
+
+
+def _existing_folder(policy: Policy, where: str) -> Path:
+    folder = Path(policy.path).expanduser()
+    if not folder.exists():
+        raise ConfigError(f"{where} does not exist")
+    if not folder.is_dir():
+        raise ConfigError(f"{where} is not a folder; it must be a Hugging Face model folder")
     return folder
 
 

@@ -31,6 +31,12 @@ def put_weights(model: Any, weights: PolicyWeights, policy: Policy) -> None:
         tensors = load_model(
             replace(policy, path=str(weights.path)), dtype=model.dtype, device=torch.device("cpu")
         ).state_dict()
+    elif weights.remote is not None:
+        raise InferenceError(
+            f"weights of policy version {version} are kept by a service ({weights.remote}); serve them with the engine "
+            "of the same service: learner=tinker goes with inference=tinker",
+            status=400,
+        )
     else:
         raise InferenceError(
             f"weights of policy version {version} hold neither tensors nor a path", status=400

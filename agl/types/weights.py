@@ -10,14 +10,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyWeights:
-    """One version of the policy: tensors by parameter name when learner and engine share a process, or a folder.
+    """One version of the policy: tensors by parameter name when learner and engine share a process, a folder, or a
+    name by which a service knows them.
 
     Args:
         policy_version: counted in weight updates.
         tensors: a state dict of a copy nobody changes any more (LoRA already merged), or None.
         path: a Hugging Face folder with the same weights, or None.
+        remote: what the service that keeps them calls them (``tinker://...``), or None.
     """
 
     policy_version: int
     tensors: Mapping[str, Any] | None = None
     path: Path | None = None
+    remote: str | None = None

@@ -1,0 +1,1 @@
+"""The learner that lets the Tinker service do the computing."""
