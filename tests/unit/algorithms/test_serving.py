@@ -64,3 +64,20 @@ async def test_resources_of_an_algorithms_own_get_the_proxys_present_address() -
     assert resources_id == "r-mine-s"
     assert named.resources["llm"] == ProxyLLM(base_url="http://here", model="judge", sampling={"top_k": 1})
     assert named.resources["n"] == 3
+
+
+async def test_a_stage_hands_out_its_own_resources_under_ids_of_its_own() -> None:
+    async with InMemoryLightningStore() as store:
+        policy = ServedPolicy(
+            engine=CountingEngine(),
+            store=store,
+            proxy_url="http://p",
+            run_id="r",
+            new_id=lambda: "s",
+            resources={"prompt": "old"},
+        )
+        whole = await policy.resources_id("train", {})
+        stage = await policy.of_stage("sft", {"prompt": "new"}).resources_id("train", {})
+        prompts = [(await store.get_resources_by_id(one)).resources["prompt"] for one in (whole, stage)]
+    assert whole != stage
+    assert prompts == ["old", "new"]

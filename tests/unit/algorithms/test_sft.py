@@ -118,3 +118,22 @@ def test_files_need_a_learner_that_knows_the_chat_template(tmp_path: Path) -> No
         SFT(files=(chats(tmp_path),)).check(ConstantCritic(), trainable=True)
     SFT(files=(chats(tmp_path),)).check(ChatLearner(), trainable=True)
     SFT().check(ConstantCritic(), trainable=True)
+
+
+async def test_fine_tuning_ends_with_its_step_when_the_run_says_so(tmp_path: Path) -> None:
+    learner, reason = ChatLearner(), "budget.max_minutes=1 is spent"
+
+    async def ends_now() -> str | None:
+        return reason if len(learner.updates) >= 2 else None
+
+    async with (
+        InMemoryLightningStore() as store,
+        context_of(store, tmp_path, lambda _: Script(reward=1.0)) as (context, notebook, _, _),
+    ):
+        context = replace(context, learner=learner, ends_now=ends_now)
+        result = await SFT(files=(chats(tmp_path),), epochs=5).run(context)
+    assert len(learner.updates) == 2
+    assert result.iterations == 2
+    assert result.checkpoint_dir is not None  # what was learned is kept
+    assert result.after != []
+    assert f"ends behind step 2: {reason}" in notebook.notes
