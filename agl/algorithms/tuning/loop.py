@@ -36,8 +36,9 @@ from agl.errors import ConfigError
 from agl.evaluation.counts import RolloutCounts
 from agl.evaluation.evaluate import Evaluation, evaluate
 from agl.evaluation.waiting import WaitedFor
-from agl.learners.base import Learner
+from agl.learners.base import Learner, ReadsChats
 from agl.metrics.base import Progress
+from agl.store.opening import store_to_read
 from agl.types import Loss, TrainingSample
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,12 @@ class TuningAlgorithm(TuningSettings, ABC):
                 " new weights (learner=torch inference=transformers)"
             )
         learner.check(self.loss(), needs_values=False)
+        if self.stores and self.store_tokens == "template" and not isinstance(learner, ReadsChats):
+            raise ConfigError(
+                "store_tokens=template needs a learner that knows the policy's chat template: learner=torch"
+            )
+        for place in self.stores:
+            store_to_read(place, token=self.store_token)  # refuses a place without a store
 
     @abstractmethod
     def loss(self) -> Loss:
@@ -113,18 +120,18 @@ class _Loop:
     async def run(self) -> RunResult:
         context, settings = self.context, self.settings
         saved = self._checkpoint_to_resume()
+        given, unread = await settings.given(context, self.learner)
+        if settings.has_data:
+            left_out = ", ".join(f"{count} {cause}" for cause, count in sorted(unread.items()))
+            context.metrics.note(
+                f"given: {len(given)} examples" + (f"; left out: {left_out}" if unread else "")
+            )
         if settings.num_samples:
             await preflight(
                 context,
                 sampling=settings.train_sampling(),
                 config=settings.rollout_config(),
                 on_wait=lambda waited: self._progress("preflight", waited),
-            )
-        given, unread = await settings.given(context, self.learner)
-        if settings.has_data:
-            left_out = ", ".join(f"{count} {cause}" for cause, count in sorted(unread.items()))
-            context.metrics.note(
-                f"given: {len(given)} examples" + (f"; left out: {left_out}" if unread else "")
             )
         before = await self._evaluate(0)
         if saved is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +49,15 @@ def test_groups_that_are_all_alike_stop_the_run_with_what_to_do() -> None:
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         DPO(**settings)
+
+
+def test_stores_are_looked_for_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no store at"):
+        DPO(stores=(str(tmp_path),)).check(ConstantCritic(), trainable=True)
+    (tmp_path / "store.sqlite").touch()
+    DPO(stores=(str(tmp_path),)).check(ConstantCritic(), trainable=True)
+    with pytest.raises(ConfigError, match="store_tokens=template needs a learner"):
+        DPO(stores=(str(tmp_path),), store_tokens="template").check(ConstantCritic(), trainable=True)
 
 
 def test_it_asks_for_the_reference_before_anything_starts() -> None:
