@@ -11,6 +11,7 @@ _TINY = 1e-300
 _ENOUGH = 1e-15
 """Relative change of the continued fraction at which it has converged."""
 _MAX_TERMS = 10_000
+_MAX_STEPS = 100
 
 
 def t_cdf(value: float, freedom: float) -> float:
@@ -40,12 +41,23 @@ def t_quantile(chance: float, freedom: float) -> float:
     low, high = 0.0, 1.0
     while t_two_sided(high, freedom) > outside:
         low, high = high, high * 2
-    while high - low > 1e-14 * high:
-        middle = (low + high) / 2
-        if middle in (low, high):
+    value = (low + high) / 2
+    for _ in range(_MAX_STEPS):
+        excess = t_two_sided(value, freedom) - outside
+        low, high = (value, high) if excess > 0 else (low, value)
+        better = value + excess / (
+            2 * _density(value, freedom)
+        )  # Newton's step, where it stays between the two
+        better = better if low < better < high else (low + high) / 2
+        if abs(better - value) <= 1e-15 * better:
             break
-        low, high = (middle, high) if t_two_sided(middle, freedom) > outside else (low, middle)
-    return (low + high) / 2
+        value = better
+    return value
+
+
+def _density(value: float, freedom: float) -> float:
+    log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
+    return math.exp(log_scale - (freedom + 1) / 2 * math.log1p(value * value / freedom))
 
 
 def _beta_share(a: float, b: float, x: float) -> float:
