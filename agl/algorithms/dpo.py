@@ -24,12 +24,15 @@ class DPO(TuningAlgorithm):
     Args:
         epochs: one: the policy leaves what the pairs were sampled from soon enough.
         beta: how strongly the policy is held to the first one.
+        likelihood_coef: weight of imitating the better rollout beside (arXiv:2404.19733, eq. 1); without it both sides
+            of a pair become less likely.
         pairs_per_group: at most so many of a task's rollouts: best and worst, second best and second worst, ...
         min_margin: smallest difference of the rewards of a pair.
     """
 
     epochs: int = 1
     beta: float = 0.1
+    likelihood_coef: float = 0.0
     pairs_per_group: int = 1
     min_margin: float = 0.0
 
@@ -37,6 +40,8 @@ class DPO(TuningAlgorithm):
         TuningAlgorithm.__post_init__(self)
         if not self.beta > 0:
             raise ConfigError(f"beta={self.beta} must be above 0")
+        if not self.likelihood_coef >= 0:
+            raise ConfigError(f"likelihood_coef={self.likelihood_coef} must be 0 or more")
         if self.pairs_per_group < 1:
             raise ConfigError(f"pairs_per_group={self.pairs_per_group} must be at least 1")
         if not self.min_margin >= 0:
@@ -46,7 +51,7 @@ class DPO(TuningAlgorithm):
 
     def loss(self) -> PreferenceLoss:
         """The preference of the better rollout over the worse, against the frozen first policy."""
-        return PreferenceLoss(beta=self.beta)
+        return PreferenceLoss(beta=self.beta, likelihood_coef=self.likelihood_coef)
 
     def lesson(self, given: Sequence[Example], rounds: Sequence[Sequence[Example]]) -> Lesson:
         """Pair the rollouts of the newest round, and of what was given."""

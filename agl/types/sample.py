@@ -134,6 +134,8 @@ class PreferenceLoss:
 
     beta: float = 0.1
     """How strongly the policy is held to the reference."""
+    likelihood_coef: float = 0.0
+    """Weight of -log p of the better rollout, the mean over its tokens (arXiv:2404.19733, eq. 1)."""
     progress: float = 0.0
 
 

@@ -18,15 +18,19 @@ from agl.config import check, compose
 from agl.store.opening import store_to_read
 from agl.store.paging import iter_rollouts
 
+pytestmark = pytest.mark.timeout(
+    600
+)  # three runs of ``agl train``, which a busy machine may take a minute for each
+
 COMMON = [
     "+recipe=sft_sql",
     "algorithm.rounds=2",
-    "algorithm.tasks_per_round=6",
+    "algorithm.tasks_per_round=5",
     "algorithm.group_size=4",
     "algorithm.minibatch_size=2",
     "algorithm.save_every=1",
     "algorithm.report_every=1",
-    "data.num_val=4",
+    "data.num_val=2",
     "metrics.console=plain",
 ]
 KINDS: dict[str, list[str]] = {
@@ -88,7 +92,7 @@ def test_a_killed_run_resumes_to_the_same_numbers_and_pays_no_rollout_twice(
 def test_the_run_says_what_it_learned_from(kind: str, whole_runs: Callable[[str], Path]) -> None:
     lines = metrics_of(whole_runs(kind))
     last = lines[max(lines)]
-    assert last["total/rollouts/enqueued"] == 2 * 6 * 4
+    assert last["total/rollouts/enqueued"] == 2 * 5 * 4
     first = lines[1]
     if kind == "sft":
         assert (
@@ -97,7 +101,7 @@ def test_the_run_says_what_it_learned_from(kind: str, whole_runs: Callable[[str]
             == first["rollouts/succeeded"] - first["rollouts/untrainable"]
         )
     else:
-        assert 1 <= first["round/pairs"] <= 6
+        assert 1 <= first["round/pairs"] <= 5
     assert {"val/reward", "val/reward_greedy"} <= set(lines[0]) & set(last)
 
 

@@ -56,7 +56,9 @@ def _preference(
     better_P = none_P.index_add(0, pairs.pairs_N, ratio_N * pairs.preferred_N)
     worse_P = none_P.index_add(0, pairs.pairs_N, ratio_N * (1.0 - pairs.preferred_N))
     weights_P = none_P.scatter(0, pairs.pairs_N, batch.weights_N)
-    loss_P = preference_loss(better_P, worse_P, beta=loss.beta)
+    tokens_P = none_P.index_add(0, pairs.pairs_N, pairs.preferred_N)
+    likelihood_P = none_P.index_add(0, pairs.pairs_N, logprobs_N * pairs.preferred_N) / tokens_P
+    loss_P = preference_loss(better_P, worse_P, beta=loss.beta) - loss.likelihood_coef * likelihood_P
     total = (loss_P * weights_P).sum()
     margin_P = (loss.beta * (better_P - worse_P)).detach()
     return total, {
@@ -66,7 +68,7 @@ def _preference(
         "margin": margin_P.sum(),
         "reward_preferred": loss.beta * better_P.detach().sum(),
         "reward_rejected": loss.beta * worse_P.detach().sum(),
-        "negative_logprob": -logprobs_N.detach().sum(),
+        "negative_logprob_preferred": -likelihood_P.detach().sum(),
         "tokens": torch.ones_like(logprobs_N).sum(),
     }
 

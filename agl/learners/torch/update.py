@@ -167,7 +167,7 @@ def update_metrics(tally: Tally) -> dict[str, float]:
 
 _PER_MINIBATCH = ("loss", "policy_loss", "value_loss")
 _PER_TOKEN = ("kl", "entropy", "clip_fraction", "kl_reference", "negative_logprob")
-_PER_PAIR = ("pairs_right", "margin", "reward_preferred", "reward_rejected")
+_PER_PAIR = ("pairs_right", "margin", "reward_preferred", "reward_rejected", "negative_logprob_preferred")
 
 
 def floats(numbers_N: Tensor) -> list[float]:

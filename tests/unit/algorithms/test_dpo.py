@@ -41,6 +41,7 @@ def test_groups_that_are_all_alike_stop_the_run_with_what_to_do() -> None:
     ("settings", "message"),
     [
         ({"beta": 0.0}, "beta=0.0 must be above 0"),
+        ({"likelihood_coef": -0.1}, "likelihood_coef=-0.1"),
         ({"pairs_per_group": 0}, "pairs_per_group=0"),
         ({"min_margin": -1.0}, "min_margin=-1.0"),
         ({"group_size": 1}, "group_size=1: DPO compares"),
@@ -64,4 +65,4 @@ def test_it_asks_for_the_reference_before_anything_starts() -> None:
     with pytest.raises(ConfigError, match="there is no reference"):
         DPO().check(ConstantCritic(lacks="reference"), trainable=True)
     DPO().check(ConstantCritic(), trainable=True)
-    assert DPO(beta=0.3).loss() == PreferenceLoss(beta=0.3)
+    assert DPO(beta=0.3, likelihood_coef=1.0).loss() == PreferenceLoss(beta=0.3, likelihood_coef=1.0)

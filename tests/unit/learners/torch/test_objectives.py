@@ -119,8 +119,13 @@ def paired(samples: list[TrainingSample]) -> list[TrainingSample]:
 
 @CUTS
 @PACKED
+@pytest.mark.parametrize("likelihood_coef", [0.0, 0.7])
 def test_preference_is_eq_7_of_the_paper_in_a_plain_loop(
-    policy: Policy, samples: list[TrainingSample], micro_batch_tokens: int, packed: bool
+    policy: Policy,
+    samples: list[TrainingSample],
+    micro_batch_tokens: int,
+    packed: bool,
+    likelihood_coef: float,
 ) -> None:
     ours, theirs = load(policy, reference=True), load(policy)
     rng, chosen, beta = random.Random(1), paired(samples), 0.3
@@ -139,8 +144,17 @@ def test_preference_is_eq_7_of_the_paper_in_a_plain_loop(
                 difference = difference + (ratio if sample.preferred else -ratio)
         right += difference.item() > 0
         expected = expected - torch.nn.functional.logsigmoid(beta * difference) / 3
+        better = [
+            masked_logprobs(theirs.policy, one) for one in chosen if one.pair_id == pair_id and one.preferred
+        ]
+        expected = expected - likelihood_coef * torch.cat(better).mean() / 3
     expected.backward()
-    sums = gathered(ours, rows, PreferenceLoss(beta=beta), compute(micro_batch_tokens, packed=packed))
+    sums = gathered(
+        ours,
+        rows,
+        PreferenceLoss(beta=beta, likelihood_coef=likelihood_coef),
+        compute(micro_batch_tokens, packed=packed),
+    )
     assert sums["loss"] == pytest.approx(expected.item(), rel=1e-5)
     assert (sums["pairs"], sums["pairs_right"]) == (3, right)
     assert 0 < right < 3
