@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class Outcome:
         curve: the held-out reward of each evaluation, by measure.
         rollouts: how many ended how.
         differs: places whose status or reward is not that of the first mode.
+        examples: some of them, here and in the first mode.
         furthest: the largest difference of a metric from the first mode's.
     """
 
@@ -56,6 +57,7 @@ class Outcome:
     curve: dict[str, list[float]]
     rollouts: dict[str, int]
     differs: int = 0
+    examples: dict[str, Any] = field(default_factory=dict[str, Any])
     furthest: float = 0.0
 
 
@@ -135,11 +137,13 @@ def outcome(
         for step, values in numbers.items()
         for name, value in values.items()
     ]
+    places = sorted(one for one in found.keys() | expected.keys() if found.get(one) != expected.get(one))
     result = Outcome(
         seconds=round(seconds, 1),
         curve={name: [values[name] for values in numbers.values() if name in values] for name in CURVE},
         rollouts=dict(Counter(status for status, _ in found.values())),
-        differs=sum(found.get(place) != expected.get(place) for place in found.keys() | expected.keys()),
+        differs=len(places),
+        examples={place: [found.get(place), expected.get(place)] for place in places[:10]},
         furthest=max(gaps),
     )
     return result, (expected, reference)

@@ -82,7 +82,7 @@ def begun_or_resumed(*arguments: str, folder: Path) -> list[str]:
 
 def check_exact(tmp_path: Path, *arguments: str, seed: int, until: float) -> None:
     """Interrupt the exact run, go on to its end, and compare with the run that nobody interrupted."""
-    more = [f"algorithm.iterations={ITERATIONS}"]
+    more = [f"algorithm.iterations={ITERATIONS}", "algorithm.tasks_per_iteration=3", "algorithm.group_size=2"]
     whole = tmp_path / "whole" / "run"
     code, _, err = finished(
         start_train(whole, *calm_recipe(tmp_path / "calm", tmp_path / "calm.journal"), *more)
@@ -97,6 +97,7 @@ def check_exact(tmp_path: Path, *arguments: str, seed: int, until: float) -> Non
         until=until,
     )
     run_dir = tmp_path / "run"
+    assert (run_dir / "settings.yaml").exists(), "every Ctrl-C came before the run had begun"
     code, _, err = finished(resume_train(run_dir))
     assert code == 0, err
     assert metrics_of(run_dir) == metrics_of(whole)
