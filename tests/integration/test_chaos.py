@@ -165,11 +165,11 @@ async def test_nothing_is_lost_or_done_twice_whatever_dies_hangs_or_is_cut_off(t
         await parts.proxy.said("agl proxy serves")
         assert await parts.proxy.end() == 0
         assert await parts.store.end() == 0
-        fell = {part.name: part.fell for part in parts.parts if part.fell}
+        fell = [(part.name, *end) for part in parts.parts for end in part.fell if not found_no_store(*end)]
         num_runs = parts.num_runs
     records = await records_of(folder / "store.sqlite", folder / "journal")
     print(told(happened), f"{num_runs} runs", summary(records), fell, sep="\n")  # noqa: T201 - where it fails
-    assert fell == {}
+    assert fell == []
     assert run_ids(records.rollouts) == sorted(f"run{number}" for number in range(1, num_runs + 1))
     check_counts(records)
     check_leases(records)
@@ -190,6 +190,11 @@ async def begun(journal: Path) -> None:
         return journal.exists() and len({line.pid for line in journal_lines(journal)}) >= len(POOLS)
 
     await soon(look, what="work in every pool", seconds=90)
+
+
+def found_no_store(code: int, last_words: str) -> bool:
+    """Whether it ended as it should where it finds no store for a minute at its start: whoever started it looks."""
+    return code == 1 and last_words.splitlines()[-1].startswith("agl: no store answers at ")
 
 
 def told(troubles: Sequence[Trouble]) -> str:

@@ -92,7 +92,7 @@ def series(
 def interrupted(
     arguments: Sequence[str], *, folder: Path, after: float, environment: dict[str, str] | None = None
 ) -> Ending:
-    """Start ``agl``, press Ctrl-C once it had so many seconds to run, and wait for its end and for all that it started."""
+    """Start ``agl``, press Ctrl-C once it had so many seconds to run, and wait for its end and what it started."""
     mark = secrets.token_hex(8)
     with subprocess.Popen(
         [sys.executable, "-m", "agl", *arguments],
