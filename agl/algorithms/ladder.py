@@ -137,12 +137,12 @@ class _Climb:
 
     async def run(self) -> RunResult:
         finished = {name: load_record(self._folder(name)) for name in self.settings.stages}
-        first = await self._rung(START, None, is_new=not any(finished.values()))
+        first = await self._rung(START, None, is_new=not self._is_begun(next(iter(finished))))
         last_moved = [name for name, record in finished.items() if record and record.moved_weights][-1:]
         left = list(self.settings.stages)
         while left:
             name = left.pop(0)
-            record, is_last = finished[name], not any(finished[later] for later in left)
+            record, is_new = finished[name], not left or not self._is_begun(left[0])
             if record is None:
                 reason = _over(self.settings.budget, self.spent)
                 if reason is not None:
@@ -152,7 +152,7 @@ class _Climb:
             elif [name] == last_moved:
                 await self._load(name)
             self._take(name, record)
-            await self._rung(name, record.spent, is_new=is_last)
+            await self._rung(name, record.spent, is_new=is_new)
         self.context.metrics.progress(Progress(phase="done"))
         first_prompts = _prompts_in(self.context.resources)
         prompts = _prompts_in(self.resources)
@@ -176,18 +176,22 @@ class _Climb:
     def _folder(self, name: str) -> Path:
         return self.context.run_dir / FOLDER / name
 
+    def _is_begun(self, name: str) -> bool:
+        """Whether an earlier process began the stage: then what lies before it was reported."""
+        return self.context.resume and self._folder(name).is_dir()
+
     async def _climbed(self, name: str, algorithm: Algorithm) -> StageRecord:
         """Run a stage to its end, and write down what it leaves."""
         context, folder = self.context, self._folder(name)
         shifted = ShiftedMetrics(context.metrics, stage=name, first_step=self.next_step)
-        is_begun = folder.is_dir()
+        is_begun = self._is_begun(name)
         folder.mkdir(parents=True, exist_ok=True)
         stage = replace(
             context,
             stage=name,
             first_step=self.next_step,
             run_dir=folder,
-            resume=context.resume and is_begun,
+            resume=is_begun,
             val_tasks=(),
             policy=context.policy.of_stage(name, self.resources),
             metrics=MetricLogger([shifted]),
