@@ -110,7 +110,9 @@ class Outcome:
     def _places(self) -> list[str]:
         lines = ["", f"Run folder   {self.run_dir}"]
         if self.result.policy_dir:
-            lines.append(f"Policy       {self.result.policy_dir} (an ordinary Hugging Face folder)")
+            adapter = _is_adapter(self.result.policy_dir)
+            what = "a LoRA adapter of a remote model" if adapter else "an ordinary Hugging Face folder"
+            lines.append(f"Policy       {self.result.policy_dir} ({what})")
         if self.result.checkpoint_dir:
             lines.append(f"Checkpoint   {self.result.checkpoint_dir}")
         if self.result.prompts_dir:
@@ -127,6 +129,9 @@ class Outcome:
             if result.prompts_dir
             else {}
         )
+        if policy and _is_adapter(policy):
+            on = f"algorithm.{result.further or f'iterations={2 * result.iterations}'}"
+            return ["", "Next: train on", f"  agl train --resume {shlex.quote(str(self.run_dir))} {on}"]
         found = " and ".join([*(["this policy"] if policy else []), *(["these prompts"] if files else [])])
         if not found:
             return []
@@ -163,6 +168,11 @@ class Outcome:
         given += [f"resources={{{prompts}}}"] if files else []
         words = f"Trainer({', '.join(given)}, ...)" if files else given[0]
         return ["", *on, f"Next: start another run from {found}", f"  {words}"]
+
+
+def _is_adapter(folder: Path) -> bool:
+    """Whether the policy's folder is no model to begin with: a service keeps that, and gave out what it learned."""
+    return (folder / "tinker.json").is_file()
 
 
 def _plain(line: str) -> str:

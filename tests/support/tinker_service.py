@@ -134,7 +134,9 @@ class TinkerMachines:
     async def _on_auth_token(self, request: Request, body: Any) -> Response:
         now = time.time()
         parts = [{"alg": "none"}, {"iat": now, "exp": now + 3600, "iss": "fake", "jti": uuid4().hex}]
-        token = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts) + ".x"
+        token = (
+            ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts) + ".x"
+        )
         self.keys.add(token)
         return JSONResponse({"jwt": token})
 
@@ -363,9 +365,7 @@ def _output(lines: list[list[float]], total: float) -> bytes:
     offsets = np.cumsum([0, *(array.nbytes for array in arrays)], dtype=np.int64)
     data = b"".join(array.tobytes() for array in arrays)
     batched = wire.BatchedTensor(data=data, offsets=offsets.tobytes(), dtype=wire.DTYPE_FLOAT32)
-    record = wire.ArrayRecord(
-        type_tag="ArrayRecord", fields={"logprobs": batched}, num_datums=len(lines)
-    )
+    record = wire.ArrayRecord(type_tag="ArrayRecord", fields={"logprobs": batched}, num_datums=len(lines))
     return wire.ForwardBackwardOutput(
         loss_fn_output_type="ArrayRecord", loss_fn_outputs=[record], metrics={"loss:sum": total}
     ).SerializeToString()
