@@ -71,7 +71,7 @@ async def test_the_report_has_the_gain_one_improved_transcript_and_the_next_comm
         )
         outcome = await outcome_of(result, store=store, run_dir=tmp_path, name="test")
     text = "\n".join(outcome.lines())
-    assert "greedy   before 0.333 [-0.320, 0.987]   after 0.667 [0.013, 1.320]   3 tasks" in text
+    assert "greedy   before 0.333 [-1.101, 1.768]   after 0.667 [-0.768, 2.101]   3 tasks" in text
     assert "9 enqueued = 7 succeeded + 2 failed + 0 cancelled; failed by cause: ValueError 2" in text
     assert "without reward: 1; without calls: 0; without a sample to learn from: 3" in text
     assert "Note: entropy fell" in text
@@ -132,7 +132,7 @@ async def test_a_run_that_trains_nothing_claims_no_training(tmp_path: Path) -> N
         only = [await evaluation(store, "only", [1.0, 0.0])]
     lines = ended(tmp_path, "test", before=only, after=only)
     text = "\n".join(lines)
-    assert "  greedy   0.500 [-0.480, 1.480]   2 tasks" in lines
+    assert "  greedy   0.500 [-5.853, 6.853]   2 tasks" in lines
     assert "Rollouts: 2 enqueued" in lines[2]
     assert "train" not in text.replace(str(tmp_path), "").lower()
 
