@@ -288,10 +288,10 @@ class TinkerEngine:
             status = error.status if error.status in (*_BUSY, 504) else 502
             raise InferenceError(str(error), status=status) from error
         stopped = stop_check(chat.stop, opened.tokenizer)
-        return [_answer(prompt_ids, sequence, opened.end_ids, stopped) for sequence in sampled.sequences]
+        return [answer_of(prompt_ids, sequence, opened.end_ids, stopped) for sequence in sampled.sequences]
 
 
-def _answer(
+def answer_of(
     prompt_ids: Sequence[int],
     sequence: tinker.SampledSequence,
     end_ids: frozenset[int],

@@ -1,4 +1,4 @@
-"""Learner and engine of the Tinker service, by the SDK itself over HTTP, against machines of our own that truly train."""
+"""Learner and engine of the Tinker service: the SDK itself over HTTP, against machines of our own that truly train."""
 
 from __future__ import annotations
 
@@ -139,7 +139,10 @@ async def test_the_first_policy_step_has_the_gradient_of_our_loss(
         old = await learner.logprobs(rows)
         # Sampled by a policy that found the first token of each half as likely: a ratio of 2, beyond the clip.
         old = [[line - math.log(2) if place == 2 else line for place, line in enumerate(one)] for one in old]
-        samples = [sample_of(row, line, advantage) for row, line, advantage in zip(rows, old, (1.0, -3.0))]
+        samples = [
+            sample_of(row, line, advantage)
+            for row, line, advantage in zip(rows, old, (1.0, -3.0), strict=True)
+        ]
         report = await learner.update(samples, PolicyLoss(aggregation=aggregation))
     # Row 0: tokens of ratios 2, 1, 1 with A 1: -1.2 - 1 - 1. Row 1: ratio 2 with A -3: 6.
     by_hand = (-3.2 + 6) / 4 if aggregation == "token_mean" else (-3.2 / 3 + 6) / 2
@@ -384,7 +387,7 @@ async def test_an_expired_answer_ends_the_step_with_what_to_do_and_a_call_is_ask
         assert answer["choices"][0]["token_ids"]
         assert machines.count("asample") == 2
         machines.fail("retrieve_future", 410)
-        with pytest.raises(RunStoppedError, match="did not take the optimizer step.*expired.*--resume"):
+        with pytest.raises(RunStoppedError, match=r"did not take the optimizer step.*expired.*--resume"):
             await learner.update([sample_of(trajectory(0))], LikelihoodLoss())
 
 
@@ -408,7 +411,7 @@ async def test_a_service_that_does_not_answer_is_waited_for_no_longer_than_the_l
             await engine.complete_chat(ASKED)
         assert caught.value.status == 504
     machines.fail("client_config", *[503] * 50)
-    with pytest.raises(TinkerServiceError, match="no session.*no answer within 1 s"):
+    with pytest.raises(TinkerServiceError, match=r"no session.*no answer within 1 s"):
         await learner_of(policy, connect_seconds=1.0).__aenter__()
 
 
@@ -424,7 +427,7 @@ async def test_a_wrong_key_or_model_is_a_setting_at_fault_and_the_key_is_in_no_m
     with pytest.raises(ConfigError, match=r"policy\.max_length=65 is more than the service's 64"):
         await TinkerEngine(replace(policy, max_length=65)).__aenter__()
     monkeypatch.setenv("TINKER_API_KEY", "tml-wrong-secret")
-    with pytest.raises(ConfigError, match="TINKER_API_KEY: .*no such key") as caught:
+    with pytest.raises(ConfigError, match=r"TINKER_API_KEY: .*no such key") as caught:
         await TinkerEngine(policy).__aenter__()
     assert "wrong-secret" not in str(caught.value)
     monkeypatch.delenv("TINKER_API_KEY")

@@ -117,9 +117,7 @@ def test_a_killed_run_goes_on_from_the_services_state_and_pays_for_no_rollout_tw
     assert len(loaded) == 1
     assert loaded[0]["optimizer"] is True
     checkpoint = json.loads(
-        (
-            sorted((tmp_path / "run" / "checkpoints").glob("iteration-*"))[-1] / "learner" / "tinker.json"
-        ).read_text()
+        (max((tmp_path / "run" / "checkpoints").glob("iteration-*")) / "learner" / "tinker.json").read_text()
     )
     assert checkpoint["policy_version"] == checkpoint["optimizer_steps"] == 4
     assert "resumed behind iteration" in out

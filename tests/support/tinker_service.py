@@ -16,7 +16,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -69,6 +69,7 @@ class TinkerMachines:
         self.samplers: dict[str, SampledModel] = {}
         self.sessions: dict[str, tuple[SampledModel, str | None]] = {}
         self.completed: dict[str, list[str]] = defaultdict(list)
+        self.news: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.futures: dict[str, PolledFuture] = {}
         self.files: dict[str, Path] = {}
         self.url = ""
@@ -280,10 +281,12 @@ class TinkerMachines:
         return Response(status_code=204)
 
     async def _on_retrieve_futures(self, request: Request, body: Any) -> Response:
-        done, cursor = self.completed[body["target"]["sampling_session_id"]], body["prev_cursor"]
-        ends = time.monotonic() + (POLL_SECONDS if body.get("timeout") is None else 0)
-        while len(done) == cursor and time.monotonic() < ends:
-            await asyncio.sleep(0.005)
+        session_id, cursor = body["target"]["sampling_session_id"], body["prev_cursor"]
+        done, news = self.completed[session_id], self.news[session_id]
+        news.clear()
+        if len(done) == cursor and body.get("timeout") is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), POLL_SECONDS)
         completions = [
             {"state": "finished", "request_id": one, "response_payload_uncompressed_size": 9}
             for one in done[cursor:]
@@ -331,7 +334,7 @@ class TinkerMachines:
         def run() -> None:
             try:
                 answer = work()
-            except Exception as error:  # as the service: the request has failed
+            except Exception as error:  # noqa: BLE001 - as the service: the request has failed
                 text = f"{type(error).__name__}: {error}"
                 answer = lambda: JSONResponse({"error": text, "category": "server"})  # noqa: E731
             loop.call_soon_threadsafe(finish, answer)
@@ -341,6 +344,7 @@ class TinkerMachines:
             future.done.set()
             if session_id is not None:
                 self.completed[session_id].append(request_id)
+                self.news[session_id].set()
 
         self._compute.submit(run)
 
