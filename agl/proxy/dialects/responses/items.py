@@ -55,9 +55,7 @@ def referenced_id(item: object) -> object:
 
 def unknown_item(item_id: object, where: str) -> CallRefusedError:
     """Return the refusal of a reference."""
-    message = (
-        f"Item with id '{item_id}' not found among the responses of this attempt; send the item itself"
-    )
+    message = f"Item with id '{item_id}' not found among the responses of this attempt; send the item itself"
     return CallRefusedError(message, status=400, code="item_not_found", param=where)
 
 

@@ -90,7 +90,9 @@ class ResponseMemory:
             return {}  # forgotten while the model answered: a Response without its beginning is no use
         name = response_id(request, answer.get("id"))
         self._keep(name, earlier, own, output_items(request, answer))
-        return {key.MEMORY_ID: name} | ({key.INSTRUCTIONS: True} if text_of(native.get("instructions")) else {})
+        return {key.MEMORY_ID: name} | (
+            {key.INSTRUCTIONS: True} if text_of(native.get("instructions")) else {}
+        )
 
     def lacks(self, request: ClientRequest) -> bool:
         """Return whether the request refers to what is not known here, but may be recorded."""
