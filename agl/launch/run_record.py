@@ -43,7 +43,7 @@ async def _last_word(store: LightningStore, run_id: str, status: RunStatus) -> N
         async with asyncio.timeout(LAST_WORD_SECONDS):
             await store.update_run(run_id, status=status)
     except (TimeoutError, StoreError) as error:
-        reason = error or "no answer in time"
+        reason = str(error) or "no answer in time"
         log.warning("the store does not hear that the run %s is %s: %s", run_id, status, reason)
 
 

@@ -16,7 +16,7 @@ from agl.types import Span
 _Writing = asyncio.Task[list[StoreError | None]]
 STORE_SECONDS = 600.0
 """Longest wait for a write: as long as the OpenAI and Anthropic clients wait for an answer."""
-LAST_SECONDS = 1.0
+LAST_SECONDS = 0.5
 """For spans that are not written when the proxy stops."""
 _MAX_BATCH = 256  # spans; keeps one write of long calls in the low megabytes
 
