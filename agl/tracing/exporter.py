@@ -120,7 +120,7 @@ class StoreSpanExporter:
         await asyncio.wait((done,), timeout=timeout_seconds)
         return done.done()
 
-    async def close(self, *, timeout_seconds: float = 1.5) -> None:
+    async def close(self, *, timeout_seconds: float = 1.0) -> None:
         """Write what is left, for so long at most; what then still waits is counted as lost."""
         writer = self._writer
         if writer is None:
