@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 API_KEY = "TINKER_API_KEY"
 KEY_COMMAND = "TINKER_CREDENTIAL_CMD"
-CLOSE_SECONDS = 3.0
-"""The SDK would try for five minutes to end a session that ends by itself."""
+CLOSE_SECONDS = 1.5
+"""The SDK would try for five minutes to end a session that ends by itself; Ctrl-C waits for two sessions."""
 
 
 class TinkerServiceError(AglError):

@@ -262,6 +262,9 @@ async def test_the_learners_weights_are_served_by_name(policy: Policy, machines:
         await engine.load_weights(weights)
         answer = await engine.complete_chat({**ASKED, "seed": 1})
         assert engine.policy_version == answer["policy_version"] == 30
+    async with TinkerEngine(policy, weights=weights.remote) as engine:  # to measure them again, later
+        again = await engine.complete_chat({**ASKED, "seed": 1})
+        assert again["choices"][0]["token_ids"] == answer["choices"][0]["token_ids"]
     assert weights.tensors is weights.path is None
     assert (weights.remote or "").startswith("tinker://")
     assert weights.remote != twice.remote

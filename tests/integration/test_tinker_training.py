@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from doc_pages import ROOT, blocks
 from tinker_service import KEY, TinkerMachines, tinker_machines
 from tiny_policies import word_tokenizer, write_llama
 from train_processes import finished, metrics_of, resume_train, start_train, wait_for_iteration
@@ -157,3 +159,36 @@ def test_the_recipe_for_ppo_composes_with_the_service_and_ppo_itself_is_refused_
     assert code == 2
     assert "use algorithm=grpo" in err
     assert not machines.calls
+
+
+def test_the_policy_learns_from_its_own_good_answers(
+    folder: Path, machines: TinkerMachines, tmp_path: Path
+) -> None:
+    changes = {
+        "algorithm": "sft",
+        "algorithm.min_reward": 0.3,
+        "algorithm.max_tokens": 24,  # what does not end by itself is not learned from
+        "algorithm.rounds": 2,
+        "algorithm.group_size": 8,
+        "algorithm.minibatch_size": 8,
+    }
+    chosen = [
+        argument
+        for argument in arguments(folder, **changes)
+        if not argument.startswith(("algorithm.iterations", "algorithm.tasks_per_iteration"))
+    ]
+    code, _, err = finished(start_train(tmp_path / "run", *chosen))
+    assert code == 0, err
+    metrics = metrics_of(tmp_path / "run")
+    assert metrics[max(metrics)]["val/reward"] > metrics[0]["val/reward"] + 0.1
+    assert machines.count("forward_backward") >= machines.count("optim_step") > 2
+
+
+def test_every_command_of_the_page_has_settings_that_exist(tmp_path: Path) -> None:
+    lines = [line for block in blocks(ROOT / "docs" / "tinker.md", "sh") for line in block.splitlines()]
+    commands = [shlex.split(line)[2:] for line in lines if line.startswith("agl train")]
+    assert len(commands) == 2
+    (tmp_path / "tokenizer").mkdir()
+    for command in commands:
+        code, _, err = finished(start_train(tmp_path / "run", *command, "--cfg", cwd=tmp_path))
+        assert code == 0, err
