@@ -60,7 +60,11 @@ def test_a_killed_ladder_ends_as_if_nothing_had_happened(tmp_path: Path) -> None
     code, again, err = finished(resume_train(run_dir), timeout=600)
     assert code == 0, err
     assert {path: path.read_bytes() for path in records} == records  # these stages were not run again
-    assert numbers(run_dir) == numbers(whole)
+    resumed, undisturbed = numbers(run_dir), numbers(whole)
+    assert list(resumed) == list(undisturbed)
+    for step, values in undisturbed.items():
+        # Logprobs depend in their last digits on which calls are answered together.
+        assert resumed[step] == pytest.approx(values, rel=1e-3, abs=1e-4), step
     kept = [row for row in rollouts(run_dir) if "abandoned" not in row["metadata"]]
     assert sorted(map(plain, kept)) == sorted(map(plain, rollouts(whole)))
     assert finished_before <= {row["rollout_id"] for row in kept}  # what was paid for is used
