@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 from agl.errors import StoreError
+from agl.store.address import last_seconds
 from agl.store.base import LightningStore
 from agl.types import RunStatus
 
@@ -40,7 +41,7 @@ async def recorded_status(store: LightningStore, run_id: str) -> AsyncGenerator[
 async def _last_word(store: LightningStore, run_id: str, status: RunStatus) -> None:
     """Tell the store how the run ended, if it can be reached soon."""
     try:
-        async with asyncio.timeout(LAST_WORD_SECONDS):
+        async with asyncio.timeout(last_seconds(store, LAST_WORD_SECONDS)):
             await store.update_run(run_id, status=status)
     except (TimeoutError, StoreError) as error:
         reason = str(error) or "no answer in time"

@@ -36,6 +36,7 @@ from agl.runners.outcome import Outcome
 from agl.runners.reach import excused
 from agl.runners.resources import ResourceShelf
 from agl.runners.retry import delays, when_available
+from agl.store.address import last_seconds
 from agl.store.base import LightningStore
 from agl.tracing.plain import clean_text
 from agl.tracing.tracer import Tracer
@@ -315,7 +316,7 @@ class LitAgentRunner:
     async def _last_words(self) -> None:
         """Hand back the rollouts that were stopped with the runner, and tell the store that nothing is in hand."""
         try:
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
+            async with asyncio.timeout(last_seconds(self._store, LAST_WORDS_SECONDS)):
                 while self._stopped:
                     await self._hand_back(self._stopped[-1])
                     self._stopped.pop()

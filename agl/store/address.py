@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+AWAY_SECONDS = 0.2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAddress:
@@ -37,3 +39,13 @@ class Distant(Protocol):
     def out_of_reach_at(self) -> float | None:
         """When a call last did not reach the store (``time.monotonic``); None where that has not happened."""
         ...
+
+    @property
+    def is_away(self) -> bool:
+        """Whether calls wait for the store now."""
+        ...
+
+
+def last_seconds(store: object, seconds: float) -> float:
+    """Return how long to wait for a last answer of the store: hardly, where it is known to be away."""
+    return min(seconds, AWAY_SECONDS) if isinstance(store, Distant) and store.is_away else seconds

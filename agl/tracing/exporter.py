@@ -18,6 +18,7 @@ from itertools import groupby
 from opentelemetry.sdk.trace import ReadableSpan
 
 from agl.errors import ConfigError, StoreUnavailableError
+from agl.store.address import last_seconds
 from agl.store.base import SpanLog
 from agl.tracing.conversion import span_from_otel
 from agl.types import Span
@@ -126,7 +127,7 @@ class StoreSpanExporter:
         if writer is None:
             return
         try:
-            await self.flush(timeout_seconds=timeout_seconds)
+            await self.flush(timeout_seconds=last_seconds(self._store, timeout_seconds))
         finally:
             with self._lock:
                 self._loop = None

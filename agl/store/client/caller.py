@@ -98,6 +98,11 @@ class Caller:
         self.out_of_reach_at: float | None = None
         """When a try last did not reach the store, of the means' clock."""
 
+    @property
+    def is_away(self) -> bool:
+        """Whether calls wait for the store now."""
+        return self._away
+
     async def open(self) -> None:
         """Make sure that a store answers, that it takes the token, and that it is the one of earlier times.
 

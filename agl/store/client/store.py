@@ -96,6 +96,11 @@ class HttpStore(ClientQueue, ClientRecords, LightningStore):
         """When a call last did not reach the store (``time.monotonic``); None where that has not happened."""
         return self._caller.out_of_reach_at
 
+    @property
+    def is_away(self) -> bool:
+        """Whether calls wait for the store now."""
+        return self._caller.is_away
+
     async def statistics(self, *, run_id: str | None = None) -> dict[str, Any]:
         """Return counts, of one run or of all."""
         return decoded(OBJECT, await self._caller.call("GET", target("/v1/statistics", {"run_id": run_id})))

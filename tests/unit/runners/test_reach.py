@@ -16,7 +16,7 @@ PROXY = "http://proxy.test:4748"
 
 class DistantStore:
     def __init__(self, at: float | None) -> None:
-        self.out_of_reach_at = at
+        self.out_of_reach_at, self.is_away = at, False
 
 
 class Link:

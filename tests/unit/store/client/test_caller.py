@@ -363,7 +363,7 @@ async def test_closing_ends_retries(server: ScriptedStore) -> None:
 
 async def test_a_client_knows_when_the_store_was_last_out_of_reach(server: ScriptedStore, time: Time) -> None:
     async with client_of(server, time=time, retry_seconds=10.0) as client:
-        assert client.out_of_reach_at is None
+        assert (client.out_of_reach_at, client.is_away) == (None, False)
         time.now += 100.0
         server.down = True
         server.break_all()
@@ -372,3 +372,4 @@ async def test_a_client_knows_when_the_store_was_last_out_of_reach(server: Scrip
         at = client.out_of_reach_at
         assert at is not None
         assert 100.0 <= at <= time.now
+        assert client.is_away
