@@ -179,7 +179,7 @@ def main() -> None:
                 f" {result.differs} rollouts differ, metrics by up to {result.furthest:.2g}",
                 flush=True,
             )
-    report.write("modes", {**report.machine(), **vars(given)}, results)
+            report.write("modes", {**report.machine(), **vars(given)}, results)
 
 
 if __name__ == "__main__":
