@@ -130,8 +130,7 @@ class Outcome:
             else {}
         )
         if policy and _is_adapter(policy):
-            on = f"algorithm.{result.further or f'iterations={2 * result.iterations}'}"
-            return ["", "Next: train on", f"  agl train --resume {shlex.quote(str(self.run_dir))} {on}"]
+            return self._next_of_adapter()
         found = " and ".join([*(["this policy"] if policy else []), *(["these prompts"] if files else [])])
         if not found:
             return []
@@ -154,6 +153,14 @@ class Outcome:
             + ("" if recipe else ", with these further settings of yours"),
             f"  agl train {recipe}{' '.join(chosen)}",
         ]
+
+    def _next_of_adapter(self) -> list[str]:
+        """How to go on with a run whose policy is no model here to begin another from."""
+        on = "  the same Trainer with more algorithm iterations, and fit(resume=True)"
+        if (self.run_dir / SETTINGS_FILE).is_file():
+            further = self.result.further or f"iterations={2 * self.result.iterations}"
+            on = f"  agl train --resume {shlex.quote(str(self.run_dir))} algorithm.{further}"
+        return ["", "Next: train on", on]
 
     def _next_in_python(self, found: str, files: Mapping[str, Path]) -> list[str]:
         """The same for a run that a script began."""

@@ -127,6 +127,19 @@ def test_a_run_without_a_recipe_is_not_told_to_name_one(tmp_path: Path) -> None:
     assert f"policy.path={tmp_path / 'policy'}" in text
 
 
+def test_an_adapter_of_a_remote_model_is_called_so_and_not_offered_as_a_policy(tmp_path: Path) -> None:
+    policy = tmp_path / "policy"
+    policy.mkdir()
+    (policy / "tinker.json").touch()
+    text = "\n".join(ended(tmp_path, "test", policy_dir=policy, iterations=2))
+    assert f"{policy} (a LoRA adapter of a remote model)" in text
+    assert "fit(resume=True)" in text
+    (tmp_path / "settings.yaml").touch()
+    text = "\n".join(ended(tmp_path, "test", policy_dir=policy, iterations=2))
+    assert f"agl train --resume {tmp_path} algorithm.iterations=4" in text
+    assert "policy.path" not in text
+
+
 async def test_a_run_that_trains_nothing_claims_no_training(tmp_path: Path) -> None:
     async with InMemoryLightningStore() as store:
         only = [await evaluation(store, "only", [1.0, 0.0])]

@@ -15,7 +15,9 @@ import torch
 from agl.errors import ConfigError
 from agl.inference.huggingface import (
     check_policy_folder,
+    check_tokenizer_folder,
     end_token_ids,
+    load_generation_config,
     load_model,
     load_tokenizer,
     max_length,
@@ -169,3 +171,22 @@ def test_a_policy_without_end_token_is_refused():
     nothing = SimpleNamespace(eos_token_id=None, name_or_path="p")
     with pytest.raises(ConfigError, match="names no end-of-sequence token"):
         end_token_ids(nothing, nothing)
+
+
+def test_a_tokenizer_needs_no_weights_beside_it(broken: Path):
+    for name in ("model.safetensors", "config.json"):
+        (broken / name).unlink()
+    policy = Policy(path=str(broken))
+    check_tokenizer_folder(policy)
+    assert load_tokenizer(policy).encode("SELECT")
+    (broken / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match="has no tokenizer"):
+        check_tokenizer_folder(policy)
+
+
+def test_the_generation_configuration_is_read_where_there_is_one(broken: Path):
+    policy = Policy(path=str(broken))
+    assert load_generation_config(policy).eos_token_id == 2
+    (broken / "generation_config.json").unlink()
+    (broken / "config.json").unlink()
+    assert load_generation_config(policy) is None

@@ -80,3 +80,8 @@ def test_a_folder_that_is_not_there_is_named(model: Any, policy: Policy, tmp_pat
 def test_weights_without_content_are_refused(model: Any, policy: Policy):
     with pytest.raises(InferenceError, match="neither tensors nor a path"):
         put_weights(model, PolicyWeights(policy_version=1), policy)
+
+
+def test_weights_that_a_service_keeps_name_the_engine_that_serves_them(model: Any, policy: Policy):
+    with pytest.raises(InferenceError, match=r"tinker://a/sampler_weights/b.*inference=tinker"):
+        put_weights(model, PolicyWeights(policy_version=1, remote="tinker://a/sampler_weights/b"), policy)
