@@ -118,7 +118,7 @@ def test_training_with_torch(tmp_path: Path) -> None:
         lambda: begun_or_resumed(*SMALL, folder=tmp_path),
         folder=tmp_path,
         seed=3,
-        number=NUMBER if NIGHTLY else 3,
+        number=NUMBER if NIGHTLY else 2,
         until=12.0 if NIGHTLY else 8.0,
         environment={"OMP_NUM_THREADS": "1"},
     )
