@@ -8,11 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 from doc_pages import ROOT, blocks
 from proxy_processes import agl_proxy, scripted_upstream, served_proxy
 from store_processes import agl_store, served
@@ -21,6 +23,7 @@ from train_processes import finished, start_train
 from agl.config import check, compose
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CONFIGS = ROOT / "configs"
 POLICY = ROOT / "recipes" / "sql" / "policy"
 MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 """What the pages train; the tests train the recipe's own policy instead."""
@@ -120,14 +123,21 @@ def test_every_setting_that_the_pages_name_exists() -> None:
         text=True,
         check=True,
     )
-    import yaml
-
-    settings = yaml.safe_load(done.stdout)
+    composed = yaml.safe_load(done.stdout)
+    unknown = []
     for name in sorted(named - {"policy.lora._target_"}):
-        node = settings
-        for part in name.split("."):
-            assert part in node, name
-            node = node[part]
+        group, _, rest = name.partition(".")
+        options = [yaml.safe_load(file.read_text("utf-8")) for file in (CONFIGS / group).glob("*.yaml")]
+        if not any(_has(node, rest.split(".")) for node in (composed[group], *options)):
+            unknown.append(name)
+    assert unknown == []
+
+
+def _has(node: object, parts: Sequence[str]) -> bool:
+    """Whether there is such a key; below an open mapping such as ``agent.settings: {}`` there may be any."""
+    if not parts or node == {}:
+        return True
+    return isinstance(node, dict) and parts[0] in node and _has(node[parts[0]], parts[1:])
 
 
 def test_every_store_command_of_the_pages_does_what_it_says(tmp_path: Path) -> None:
