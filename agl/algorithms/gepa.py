@@ -16,6 +16,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from threading import Lock
 from typing import Any, Literal, TypeVar, cast
 
 from agl.algorithms.prompts.candidate import Candidate
@@ -147,6 +148,7 @@ class Bridge:
         self._error: BaseException | None = None
         self._pending: Future[Any] | None = None
         self._is_closed = False
+        self._beginning = Lock()
 
     @property
     def has_ended(self) -> bool:
@@ -163,9 +165,10 @@ class Bridge:
         try:
             await asyncio.shield(thread)
         except BaseException:
-            self._is_closed = True
-            if self._pending is not None:
-                self._pending.cancel()
+            with self._beginning:  # work that runs already may not be known yet
+                self._is_closed = True
+                if self._pending is not None:
+                    self._pending.cancel()
             await asyncio.wait([thread])
             self._raise_error()
             raise
@@ -178,13 +181,14 @@ class Bridge:
             BaseException: what the work raised, or what any earlier work did.
         """
         self._raise_error()
-        if self._is_closed:
-            raise CancelledError
 
         async def done() -> T:
             return await work()
 
-        self._pending = asyncio.run_coroutine_threadsafe(done(), self._loop)
+        with self._beginning:
+            if self._is_closed:
+                raise CancelledError
+            self._pending = asyncio.run_coroutine_threadsafe(done(), self._loop)
         try:
             return self._pending.result()
         except CancelledError:
