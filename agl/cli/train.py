@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from agl.cli.interrupts import raised_interrupts
 from agl.cli.run_folder import (
     ENDING_FILE,
     SETTINGS_FILE,
@@ -100,7 +101,8 @@ def _train(settings: Settings, *, resume: bool) -> list[str]:
             save_settings(settings, folder / SETTINGS_FILE)
             (folder / ENDING_FILE).unlink(missing_ok=True)
             tune_for_serving()  # the calls of proxy and store come through this process
-            outcome = trainer.fit(resume=resume, settings=masked(settings))
+            with raised_interrupts():
+                outcome = trainer.fit(resume=resume, settings=masked(settings))
             lines = [] if outcome is None else outcome.lines()
             (folder / ENDING_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
             return lines
