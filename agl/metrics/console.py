@@ -46,7 +46,10 @@ class WarningNotes(logging.Handler):
             return
         text = " ".join(record.getMessage().split())
         last = "  (more of these are in the log)" if self._seen[kind] == _SHOWN_PER_MESSAGE else ""
-        self._note(f"{record.levelname.lower()}: {text}{last}")
+        try:
+            self._note(f"{record.levelname.lower()}: {text}{last}")
+        except (OSError, ValueError):  # whoever logs must not suffer; the next report finds out
+            return
 
 
 class PlainConsole:

@@ -91,6 +91,17 @@ def test_the_fourth_warning_of_a_kind_is_left_to_the_log() -> None:
     ]
 
 
+def test_code_that_logs_a_warning_does_not_suffer_from_a_reader_that_has_gone() -> None:
+    def note(text: str) -> None:
+        raise BrokenPipeError(text)
+
+    log = logging.getLogger("test_console.gone")
+    notes = WarningNotes(note)
+    log.addHandler(notes)
+    log.warning("the store is away")
+    log.removeHandler(notes)
+
+
 def test_a_reader_that_has_gone_is_an_error_for_the_logger_to_handle(clock: Clock, out: io.StringIO) -> None:
     console = PlainConsole(out, clock=clock)
     out.close()
