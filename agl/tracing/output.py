@@ -26,7 +26,8 @@ class AttemptLog(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the record, when it is of an attempt."""
+        """Keep the record, when it is of an attempt; where nobody else listens, print it as would be done without us."""
+        self._print_where_nobody_listens(record)
         if record.name.startswith("agl.tracing"):  # what says that spans are lost must not make more of them
             return
         attempt = current_attempt()
@@ -37,6 +38,20 @@ class AttemptLog(logging.Handler):
         except (TypeError, ValueError, KeyError):  # arguments that do not fit the message
             line = f"{record.levelname} {record.name}: {record.msg}"
         attempt.log.add(clean_text(line).encode() + b"\n")
+
+    def _print_where_nobody_listens(self, record: logging.LogRecord) -> None:
+        """Hand on to ``logging.lastResort``, which a program without handlers prints its warnings with."""
+        last = logging.lastResort
+        if last is None or record.levelno < last.level:
+            return
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        listeners: list[logging.Handler] = []
+        while logger is not None:
+            listeners += logger.handlers
+            logger = logger.parent if logger.propagate else None
+        ours = [one for one in listeners if isinstance(one, AttemptLog)]
+        if len(ours) == len(listeners) and ours[0] is self:
+            last.handle(record)
 
 
 def record_output(attempt: AttemptContext, stream: Stream, kept: KeptBytes) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from agl.tracing.output import AttemptLog
 from agl.tracing.tracer import Tracer
 
 
@@ -70,3 +71,15 @@ async def test_records_are_no_longer_looked_at_when_the_tracer_is_closed(spans) 
     async with Tracer(spans):
         assert len(logging.getLogger().handlers) == len(before) + 1
     assert logging.getLogger().handlers == before
+
+
+def test_a_program_without_handlers_prints_its_warnings_as_ever(capsys) -> None:
+    log = logging.getLogger("user.without_handlers")
+    log.propagate = False  # the test runner's own handlers listen at the root
+    log.handlers = [AttemptLog("one"), AttemptLog("two")]
+    log.warning("heard")
+    log.info("not heard")
+    assert capsys.readouterr().err == "heard\n"
+    log.addHandler(logging.NullHandler())  # somebody has decided what becomes of them
+    log.warning("not printed")
+    assert capsys.readouterr().err == ""
