@@ -26,7 +26,7 @@ class AttemptLog(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the record, when it is of an attempt; where nobody else listens, print it as would be done without us."""
+        """Keep the record, when it is of an attempt; where nobody else listens, print it as Python does."""
         self._print_where_nobody_listens(record)
         if record.name.startswith("agl.tracing"):  # what says that spans are lost must not make more of them
             return
