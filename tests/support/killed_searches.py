@@ -39,18 +39,13 @@ def kill_when(process: subprocess.Popen[str], run_dir: Path, ripe: Callable[[], 
 
 
 def asking(run_dir: Path, kind: str) -> bool:
-    """Whether a question of that kind waits for its answer."""
-    return any(
-        f"-ask-{kind}-" in row["rollout_id"] and row["status"] in ("preparing", "running")
-        for row in rollouts(run_dir)
-    )
+    """Whether a question of that kind has been asked; its waiting may be too short to be seen."""
+    return any(f"-ask-{kind}-" in row["rollout_id"] for row in rollouts(run_dir))
 
 
 def selecting(run_dir: Path) -> bool:
-    """Whether new prompts are being compared: some rollouts of candidates are done, some are not."""
-    compared = [row for row in rollouts(run_dir) if "candidate" in row["metadata"]]
-    tried = {row["metadata"]["candidate"] for row in compared}
-    return len(tried) > 1 and {row["status"] == "succeeded" for row in compared} == {True, False}
+    """Whether new prompts are tried beside the first, for a moment at least."""
+    return len({row["metadata"].get("candidate") for row in rollouts(run_dir)} - {None}) > 1
 
 
 def searched(run_dir: Path) -> dict[int, dict[str, Any]]:
