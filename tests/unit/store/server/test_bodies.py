@@ -208,7 +208,12 @@ async def test_a_wrong_field_is_named(data: bytes, message: str) -> None:
 
 
 async def test_a_long_list_is_read_in_turns_with_others() -> None:
-    requests = [{"task": "x" * 1000, "priority": number} for number in range(5000)]
+    metadata = {str(key): [key] * 10 for key in range(10)}
+    config = {"timeout_seconds": 1.5, "max_attempts": 3, "retry_on": ["failed", "timeout"]}
+    requests = [
+        {"task": metadata, "priority": number, "metadata": metadata, "config": config}
+        for number in range(wire.MAX_BATCH)
+    ]
     turns = 0
 
     async def others() -> None:
@@ -221,7 +226,7 @@ async def test_a_long_list_is_read_in_turns_with_others() -> None:
     read = await decoded(orjson.dumps(requests), ROLLOUTS)
     task.cancel()
 
-    assert [request.priority for request in read] == list(range(5000))
+    assert [request.priority for request in read] == list(range(wire.MAX_BATCH))
     assert turns > 1
 
 
