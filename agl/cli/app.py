@@ -17,10 +17,9 @@ from typer.core import TyperGroup
 from agl import __version__
 from agl.cli.arguments import Cfg, ConfigDir, OptionalResume, Overrides
 from agl.cli.eval_command import evaluation
+from agl.cli.interrupts import INTERRUPTED
 from agl.cli.store.commands import store
 from agl.errors import AglError
-
-INTERRUPTED = 130
 
 
 class Boundary(TyperGroup):
