@@ -18,20 +18,20 @@ from statistics import fmean
 from agl.algorithms.base import RunContext, RunResult
 from agl.algorithms.checkpoints import LoopState, load_checkpoint, newest_checkpoint, save_checkpoint
 from agl.algorithms.diagnosis import diagnose
+from agl.algorithms.held_out import evaluate_policy, metrics_of_evaluations
 from agl.algorithms.preflight import preflight
 from agl.algorithms.sampling import (
     Batch,
     GroupRequest,
     bad_ones_run_again,
     check_bad_fraction,
-    rollout_seed,
     sample_groups,
 )
 from agl.algorithms.settings import OnPolicySettings
 from agl.data import tasks_of_iteration
 from agl.errors import ConfigError
 from agl.evaluation.counts import RolloutCounts
-from agl.evaluation.evaluate import Evaluation, evaluate
+from agl.evaluation.evaluate import Evaluation
 from agl.evaluation.waiting import WaitedFor
 from agl.learners.base import Learner
 from agl.metrics.base import Progress
@@ -110,7 +110,7 @@ class _Loop:
         if context.resume:
             context.metrics.rewind(_iteration_of(saved))
         if saved is None:
-            await self._report(0, _metrics_of(before))
+            await self._report(0, metrics_of_evaluations(before))
         else:
             self.state = await load_checkpoint(saved, self.learner)
             await context.policy.load(await self.learner.weights())
@@ -186,7 +186,7 @@ class _Loop:
             "time/elapsed_seconds": self.state.elapsed_seconds,
             "speed/tokens_per_second": values["samples/tokens"] / max(ended - begun, 1e-9),
         }
-        values |= _metrics_of(evaluations)
+        values |= metrics_of_evaluations(evaluations)
         self.history.append(values)
         await self._report(
             iteration, values
@@ -234,28 +234,13 @@ class _Loop:
         return iteration == self.settings.iterations or (every > 0 and iteration % every == 0)
 
     async def _evaluate(self, iteration: int) -> list[Evaluation]:
-        context = self.context
-        if not context.val_tasks:
-            return []
-        results: list[Evaluation] = []
-        for name, sampling in self.settings.evaluations().items():
-            label = name.removeprefix("val/")
-            prefix = f"{context.prefix}-e{iteration}-{label}"
-            results.append(
-                await evaluate(
-                    context.store,
-                    context.val_tasks,
-                    name=name,
-                    id_prefix=prefix,
-                    resources_id=await context.policy.resources_id(f"val-{label}", sampling),
-                    seed=rollout_seed(context.seed, prefix.removeprefix(context.run_id)),
-                    sampling=sampling,
-                    run_id=context.run_id,
-                    config=self.settings.rollout_config(),
-                    on_wait=lambda waited: self._progress("evaluating", iteration, waited),
-                )
-            )
-        return results
+        return await evaluate_policy(
+            self.context,
+            self.settings.evaluations(),
+            step=iteration,
+            config=self.settings.rollout_config(),
+            on_wait=lambda waited: self._progress("evaluating", iteration, waited),
+        )
 
     def _progress(self, phase: str, iteration: int | None = None, waited: WaitedFor | None = None) -> None:
         self.context.metrics.progress(
@@ -282,16 +267,6 @@ class _Loop:
 def _iteration_of(checkpoint: Path | None) -> int:
     """The iteration that the checkpoint stands behind; -1 without one, before every report."""
     return -1 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
-
-
-def _metrics_of(evaluations: Sequence[Evaluation]) -> dict[str, float]:
-    values: dict[str, float] = {}
-    for evaluation in evaluations:
-        if evaluation.reward.mean is not None:
-            values[evaluation.name] = evaluation.reward.mean
-        if evaluation.counts.bad:
-            values[f"{evaluation.name}_without_result"] = float(evaluation.counts.bad)
-    return values
 
 
 def _metrics_of_batch(

@@ -19,13 +19,13 @@ from statistics import fmean
 
 from agl.algorithms.base import RunContext, RunResult
 from agl.algorithms.checkpoints import LoopState, load_checkpoint, newest_checkpoint, save_checkpoint
+from agl.algorithms.held_out import evaluate_policy, metrics_of_evaluations
 from agl.algorithms.preflight import preflight
 from agl.algorithms.sampling import (
     Batch,
     GroupRequest,
     bad_ones_run_again,
     check_bad_fraction,
-    rollout_seed,
     sample_groups,
 )
 from agl.algorithms.tuning.examples import Example, examples_of_batch
@@ -34,7 +34,7 @@ from agl.algorithms.tuning.settings import TuningSettings
 from agl.data import tasks_of_iteration
 from agl.errors import ConfigError
 from agl.evaluation.counts import RolloutCounts
-from agl.evaluation.evaluate import Evaluation, evaluate
+from agl.evaluation.evaluate import Evaluation
 from agl.evaluation.waiting import WaitedFor
 from agl.learners.base import Learner, ReadsChats
 from agl.metrics.base import Progress
@@ -135,7 +135,7 @@ class _Loop:
             )
         before = await self._evaluate(0)
         if saved is None:
-            await self._report(0, _metrics_of(before))
+            await self._report(0, metrics_of_evaluations(before))
         else:
             self.state = await load_checkpoint(saved, self.learner)
             context.metrics.rewind(self.state.iteration)
@@ -224,7 +224,9 @@ class _Loop:
                 evaluations = await self._evaluate(step)
             self._count_time()
             if evaluated or step % settings.report_every == 0:
-                await self._report(step, values | self._window_metrics(window) | _metrics_of(evaluations))
+                await self._report(
+                    step, values | self._window_metrics(window) | metrics_of_evaluations(evaluations)
+                )
                 window, values, evaluations = [], {}, evaluations if last else []
             if last or step % settings.save_every == 0:
                 self._progress("saving")
@@ -289,28 +291,13 @@ class _Loop:
         return batch, examples_of_batch(batch, {group.group_id: group.task for group in groups})
 
     async def _evaluate(self, step: int) -> list[Evaluation]:
-        context = self.context
-        if not context.val_tasks:
-            return []
-        results: list[Evaluation] = []
-        for name, sampling in self.settings.evaluations().items():
-            label = name.removeprefix("val/")
-            prefix = f"{context.prefix}-e{step}-{label}"
-            results.append(
-                await evaluate(
-                    context.store,
-                    context.val_tasks,
-                    name=name,
-                    id_prefix=prefix,
-                    resources_id=await context.policy.resources_id(f"val-{label}", sampling),
-                    seed=rollout_seed(context.seed, prefix.removeprefix(context.run_id)),
-                    sampling=sampling,
-                    run_id=context.run_id,
-                    config=self.settings.rollout_config(),
-                    on_wait=lambda waited: self._progress("evaluating", waited),
-                )
-            )
-        return results
+        return await evaluate_policy(
+            self.context,
+            self.settings.evaluations(),
+            step=step,
+            config=self.settings.rollout_config(),
+            on_wait=lambda waited: self._progress("evaluating", waited),
+        )
 
     def _progress(self, phase: str, waited: WaitedFor | None = None) -> None:
         self.context.metrics.progress(
@@ -339,16 +326,6 @@ def minibatches_of(
             [sample for unit in order[start:end] for sample in unit] for start, end in pairwise(borders)
         ]
     return steps
-
-
-def _metrics_of(evaluations: Sequence[Evaluation]) -> dict[str, float]:
-    values: dict[str, float] = {}
-    for evaluation in evaluations:
-        if evaluation.reward.mean is not None:
-            values[evaluation.name] = evaluation.reward.mean
-        if evaluation.counts.bad:
-            values[f"{evaluation.name}_without_result"] = float(evaluation.counts.bad)
-    return values
 
 
 def _metrics_of_batch(batch: Batch) -> dict[str, float]:
