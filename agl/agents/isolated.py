@@ -88,7 +88,7 @@ async def _serve(start: Start, inbox_file: BinaryIO, writer: FrameWriter) -> Non
     provider = new_provider()
     follow_global(provider)
     tracer, sink = provider.get_tracer("agl"), _FrameSink(writer)
-    logging.getLogger().addHandler(AttemptLog(sink.sink_id))
+    logging.getLogger().addHandler(AttemptLog(sink.sink_id, prints_kept=False))  # standard error is kept too
     inbox = _Inbox(inbox_file, asyncio.get_running_loop())
     threading.Thread(target=inbox.read_forever, name="agl inbox", daemon=True).start()
     agent: Agent = pickle.loads(start.agent)  # noqa: S301 - from the runner

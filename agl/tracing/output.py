@@ -18,26 +18,33 @@ class AttemptLog(logging.Handler):
 
     Args:
         sink_id: only of attempts whose spans go to this sink; others have a handler of their own.
+        prints_kept: what is kept is also printed where nobody else listens; else only what is not kept is.
     """
 
-    def __init__(self, sink_id: str) -> None:
+    def __init__(self, sink_id: str, *, prints_kept: bool = True) -> None:
         super().__init__()
         self._sink_id = sink_id
+        self._prints_kept = prints_kept
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record, when it is of an attempt; where nobody else listens, print it as Python does."""
-        self._print_where_nobody_listens(record)
-        if record.name.startswith("agl.tracing"):  # what says that spans are lost must not make more of them
-            return
-        attempt = current_attempt()
-        if attempt is None or attempt.sink.sink_id != self._sink_id:
+        attempt = self._attempt_of(record)
+        if attempt is None or self._prints_kept:
+            self._print_where_nobody_listens(record)
+        if attempt is None:
             return
         try:
             line = self.format(record)
         except (TypeError, ValueError, KeyError):  # arguments that do not fit the message
             line = f"{record.levelname} {record.name}: {record.msg}"
         attempt.log.add(clean_text(line).encode() + b"\n")
+
+    def _attempt_of(self, record: logging.LogRecord) -> AttemptContext | None:
+        if record.name.startswith("agl.tracing"):  # what says that spans are lost must not make more of them
+            return None
+        attempt = current_attempt()
+        return attempt if attempt is not None and attempt.sink.sink_id == self._sink_id else None
 
     def _print_where_nobody_listens(self, record: logging.LogRecord) -> None:
         """Hand on to ``logging.lastResort``, which a program without handlers prints its warnings with."""
