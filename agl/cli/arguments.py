@@ -18,6 +18,22 @@ Overrides = Annotated[
 ConfigDir = Annotated[Path | None, typer.Option(help="A further folder of config groups and recipes.")]
 Cfg = Annotated[bool, typer.Option("--cfg", help="Print the composed settings and exit.")]
 
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store-url",
+        metavar="URL",
+        help="The records are in the store that `agl store` serves there; its token is AGL_STORE_TOKEN.",
+    ),
+]
+RunDir = Annotated[
+    str | None,
+    typer.Option(
+        "--run-dir", metavar="RUN", help="A run: its folder, or its name under runs/. Default: the newest."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
 
 class OptionalResume(TyperCommand):
     """A command whose ``--resume`` may stand without a value."""

@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from agl.cli.arguments import AsJson as AsJson
+from agl.cli.arguments import RunDir as RunDir
+from agl.cli.arguments import StoreUrl as StoreUrl
 from agl.cli.run_folder import RUNS, SETTINGS_FILE
 from agl.errors import ConfigError
 from agl.store.base import LightningStore
 from agl.store.client import LightningStoreClient
 from agl.store.opening import FILE_IN_RUN, store_to_read
 from agl.store.sqlite import SqliteLightningStore
-
-StoreUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--store-url",
-        metavar="URL",
-        help="The records are in the store that `agl store` serves there; its token is AGL_STORE_TOKEN.",
-    ),
-]
-RunDir = Annotated[
-    str | None,
-    typer.Option(
-        "--run-dir", metavar="RUN", help="A run: its folder, or its name under runs/. Default: the newest."
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 PATIENCE_SECONDS = 600.0
 """Of a person at a terminal, for an answer that takes its time; where nobody answers, they are told at once."""
