@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import yaml
 
-from agl.cli.run_folder import RUNS, SETTINGS_FILE
+from agl.cli.run_folder import RUNS, SETTINGS_FILE, run_folder
 from agl.cli.store.place import literal
 from agl.config import Settings, build, load_settings
 from agl.errors import ConfigError, NotFoundError, StoreError
@@ -70,12 +70,6 @@ class Recorded:
 
     folder: Path
     report: Mapping[str, Any]
-
-
-def run_folder(name: str | None) -> Path | None:
-    """Return the folder of a run that is given by its path or its name under ``runs/``; None where it is neither."""
-    places = () if not name else (Path(name), RUNS / name)
-    return next((place for place in places if (place / SETTINGS_FILE).is_file()), None)
 
 
 def chosen(spec: str, settings: Settings, *, store: LightningStore | None) -> Choice:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from agl.cli.contestants import BASE, EVALUATION, LATEST, newest_run, run_folder
-from agl.cli.run_folder import SETTINGS_FILE, to_resume, unused
+from agl.cli.contestants import BASE, EVALUATION, LATEST, newest_run
+from agl.cli.run_folder import SETTINGS_FILE, run_folder, to_resume, unused
 from agl.cli.store.place import literal
 from agl.cli.train import with_store_url
 from agl.config import Settings, compose, load_settings

@@ -33,6 +33,12 @@ OF_OTHERS = frozenset({"agl.launch.evaluation.EvaluationRun"})
 log = logging.getLogger(__name__)
 
 
+def run_folder(name: str | None) -> Path | None:
+    """Return the folder of a run that is given by its path or its name under ``runs/``; None where it is neither."""
+    places = () if not name else (Path(name), RUNS / name)
+    return next((place for place in places if (place / SETTINGS_FILE).is_file()), None)
+
+
 def unused(run_dir: Path) -> Path:
     """Return the folder, or with ``-2``, ``-3``, ... behind its name where that is there already."""
     numbered = (run_dir.with_name(f"{run_dir.name}-{number}") for number in count(2))

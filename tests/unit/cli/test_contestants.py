@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agl.cli.contestants import EVALUATION, Choice, chosen, newest_run, recorded, run_folder, with_choice
+from agl.cli.contestants import EVALUATION, Choice, chosen, newest_run, recorded, with_choice
 from agl.config import Settings
 from agl.config.settings import resolved
 from agl.errors import ConfigError
@@ -233,9 +233,3 @@ def test_settings_that_cannot_be_read_name_their_file(in_folder: Path) -> None:
     (folder / "settings.yaml").write_text("{")
     with pytest.raises(ConfigError, match=r"runs/one/settings\.yaml cannot be read"):
         chosen("one", settings(), store=None)
-
-
-def test_a_run_is_named_by_its_folder_or_its_name(in_folder: Path) -> None:
-    folder = run("one")
-    assert run_folder("one") == run_folder("runs/one") == folder
-    assert (run_folder("two"), run_folder(None), run_folder("")) == (None, None, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agl.cli.run_folder import abandon, claim, locked, logged, to_resume, unused
+from agl.cli.run_folder import abandon, claim, locked, logged, run_folder, to_resume, unused
 from agl.errors import ConfigError, RunStoppedError
 
 
@@ -96,3 +96,11 @@ def test_an_expected_error_is_in_the_log_without_a_traceback(tmp_path: Path) -> 
     assert "INFO agl.x: working" in text
     assert "enough" in text
     assert "Traceback" not in text
+
+
+def test_a_run_is_named_by_its_folder_or_its_name(in_folder: Path) -> None:
+    folder = Path("runs/one")
+    folder.mkdir(parents=True)
+    (folder / "settings.yaml").touch()
+    assert run_folder("one") == run_folder("runs/one") == folder
+    assert (run_folder("two"), run_folder(None), run_folder("")) == (None, None, None)
