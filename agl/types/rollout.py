@@ -107,3 +107,9 @@ class AttemptedRollout(Record):
 
     rollout: Rollout
     attempt: Attempt
+
+
+class RecordedRollout(Rollout):
+    """A rollout with all its attempts, as one store writes it down for another."""
+
+    attempts: tuple[Attempt, ...] = ()

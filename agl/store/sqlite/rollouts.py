@@ -69,7 +69,7 @@ def enqueue(transaction: Transaction, requests: Sequence[RolloutRequest]) -> lis
             rollout = known[rollout_id] = rollout_from_row(row)
             rows.append((*row, position))
         answers.append(rollout)
-    _insert(transaction, rows)
+    insert(transaction, rows)
     transaction.arrived.extend(row[1] for row in rows)
     return answers
 
@@ -161,7 +161,7 @@ def start_rollout(
     rollout_id = request.rollout_id or transaction.new_id("ro")
     position = transaction.position()
     row = _row_of(request, rollout_id, position, transaction.now)
-    _insert(transaction, [(*row, None)])
+    insert(transaction, [(*row, None)])
     return _start(transaction, rollout_from_row(row), position, worker_id)
 
 
@@ -187,6 +187,17 @@ def cancel(transaction: Transaction, rollout_id: str) -> Rollout:
     attempt = latest_attempt(transaction, position, rollout_id)
     new_rollout, new_attempt = lifecycle.cancelled(rollout, attempt, now=transaction.now)
     return _store(transaction, position, rollout, new_rollout, old_attempt=attempt, new_attempt=new_attempt)
+
+
+def insert(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write rows of ``ROLLOUT_COLUMNS`` and the place in the queue, their long texts apart."""
+    new = [list(row) for row in rows]
+    long = [(row, column) for row in new for column in ROLLOUT_JSON if has_marks(row[column])]
+    if long:
+        stowed = stow(transaction.db, [orjson.loads(row[column]) for row, column in long])
+        for (row, column), value in zip(long, stowed, strict=True):
+            row[column] = json_text(value, f"rollout {row[0]}")
+    insert_rows(transaction.db, _INSERT, new)
 
 
 def rollouts_by_id(db: sqlite3.Connection, rollout_ids: Sequence[str]) -> dict[str, Rollout]:
@@ -244,17 +255,6 @@ def _hand_out(
     insert_attempt(transaction, position, held, request_id=request_id, pinned=pinned)
     transaction.db.execute(_CLAIM, (new.status, new.resources_id, new.started_at, new.num_attempts, position))
     return held
-
-
-def _insert(transaction: Transaction, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Write rows, their long texts apart."""
-    new = [list(row) for row in rows]
-    long = [(row, column) for row in new for column in ROLLOUT_JSON if has_marks(row[column])]
-    if long:
-        stowed = stow(transaction.db, [orjson.loads(row[column]) for row, column in long])
-        for (row, column), value in zip(long, stowed, strict=True):
-            row[column] = json_text(value, f"rollout {row[0]}")
-    insert_rows(transaction.db, _INSERT, new)
 
 
 def _row_of(request: RolloutRequest, rollout_id: str, position: int, now: float) -> tuple[Any, ...]:

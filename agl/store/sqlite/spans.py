@@ -91,8 +91,35 @@ class _Owner:
 
 def add(transaction: Transaction, spans: Sequence[Span]) -> list[Span]:
     """Store spans; those stored before are answered as they were. A span of an open attempt is a sign of life."""
-    texts = [span_texts(span) for span in spans]
     owners = _find_owners(transaction, [(span.rollout_id, span.attempt_id) for span in spans])
+    rows, answers = _rows_of(transaction, spans, owners)
+    _save_owners(transaction, owners)
+    if _insert_new(transaction, spans, rows) < len(rows):
+        return [_stored(transaction, row[1], row[2]) for row in rows]
+    return answers
+
+
+def restore(transaction: Transaction, spans: Sequence[Span]) -> int:
+    """Store spans as history: no sign of life of any attempt. Those stored before stay; return how many are new."""
+    new = [span for span in spans if not _is_stored(transaction, span)]
+    owners = _find_owners(transaction, [(span.rollout_id, span.attempt_id) for span in new])
+    for owner in owners:
+        owner.status = "cancelled"  # as for spans of an attempt that has ended
+    rows, _ = _rows_of(transaction, new, owners)
+    _save_owners(transaction, owners)
+    return _insert_new(transaction, new, rows)
+
+
+def _is_stored(transaction: Transaction, span: Span) -> bool:
+    ids = (stored_hex(span.trace_id), stored_hex(span.span_id))
+    return transaction.row("SELECT 1 FROM span WHERE trace_id = ? AND span_id = ?", ids) is not None
+
+
+def _rows_of(
+    transaction: Transaction, spans: Sequence[Span], owners: Sequence[_Owner]
+) -> tuple[list[tuple[Any, ...]], list[Span]]:
+    """Number the spans; return the rows of the table, and the spans as they are stored."""
+    texts = [span_texts(span) for span in spans]
     stow_long(transaction.db, spans, texts)
     rows: list[tuple[Any, ...]] = []
     answers: list[Span] = []
@@ -100,13 +127,17 @@ def add(transaction: Transaction, spans: Sequence[Span]) -> list[Span]:
         number = None if owner.attempt == NO_ATTEMPT else owner.number(transaction, span.sequence_id)
         rows.append(_row_of(transaction, span, owner, number, text))
         answers.append(span.changed(rollout_id=owner.rollout_id, sequence_id=number))
-    _save_owners(transaction, owners)
+    return rows, answers
+
+
+def _insert_new(transaction: Transaction, spans: Sequence[Span], rows: Sequence[tuple[Any, ...]]) -> int:
+    """Write the rows whose spans are not stored yet, count them and make them findable; return how many."""
+    added = list(zip(spans, rows, strict=True))
     if insert_rows(transaction.db, _INSERT, rows, tail=_ONCE) < len(rows):
         taken = _release_unused(transaction, rows)
-        _index(transaction, [one for one in zip(spans, rows, strict=True) if one[1][0] in taken])
-        return [_stored(transaction, row[1], row[2]) for row in rows]
-    _index(transaction, list(zip(spans, rows, strict=True)))
-    return answers
+        added = [one for one in added if one[1][0] in taken]
+    _index(transaction, added)
+    return len(added)
 
 
 def sequence_ids(transaction: Transaction, attempts: Sequence[tuple[str, str]]) -> list[int]:

@@ -13,12 +13,13 @@ from agl.store.sqlite.connection import identity, size_bytes
 from agl.store.sqlite.migrations import SCHEMA_VERSION
 from agl.store.sqlite.queue import SqliteQueue
 from agl.store.sqlite.records import SqliteRecords
+from agl.store.sqlite.restoring import SqliteRestoring
 from agl.store.sqlite.retention import SqliteRetention
 from agl.store.sqlite.tally import statistics
 from agl.store.sqlite.writer import nothing
 
 
-class SqliteStore(SqliteQueue, SqliteRecords, SqliteRetention, LightningStore):
+class SqliteStore(SqliteQueue, SqliteRecords, SqliteRetention, SqliteRestoring, LightningStore):
     """A store in an SQLite database, with its clock and ids as arguments.
 
     Args:
