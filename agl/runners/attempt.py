@@ -24,11 +24,11 @@ from agl.runners.retry import when_available
 from agl.store.base import SpanLog
 from agl.tracing.context import AttemptContext
 from agl.tracing.emit import record_reward
-from agl.tracing.plain import clean_text
-from agl.tracing.reward import Reward, finite, reward_from_value
+from agl.tracing.plain import clean_text, json_text
+from agl.tracing.reward import Reward, reward_from_attributes, reward_from_value
 from agl.tracing.tracer import Tracer
 from agl.types import AttemptedRollout, ErrorInfo, Span, SpanQuery
-from agl.types.attributes import AGENT, ERROR_TYPE, REWARD_DIMENSION_PREFIX, REWARD_SPAN, REWARD_VALUE
+from agl.types.attributes import AGENT, ERROR_TYPE, RESULT, REWARD_RETURNED, REWARD_SPAN
 from agl.types.tokens import is_scoped, scoped_token
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ HOOK_SECONDS = 30.0
 """How long the hooks at an attempt's end may take; they hold its place in the runner."""
 MAX_MESSAGE, MAX_TRACEBACK = 2_000, 50_000
 """Characters kept of an error; of a traceback its end, where the cause is."""
+MAX_RESULT = 1_000_000
+"""Characters of an agent's result as JSON; a larger one is not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,7 @@ async def execute_attempt(claim: AttemptedRollout, workplace: Workplace) -> Outc
         rollout.rollout_id, attempt.attempt_id, attributes={AGENT: agent.name, "agl.mode": rollout.mode}
     ) as (context, root):
         where = f"agl rollout {rollout.rollout_id} attempt {attempt.attempt_id}"
-        running = asyncio.create_task(_run(claim, workplace, context), name=where)
+        running = asyncio.create_task(_run(claim, workplace, context, root), name=where)
         limit = rollout.config.timeout_seconds
         try:
             await asyncio.wait((running,), timeout=limit)
@@ -101,7 +103,9 @@ async def execute_attempt(claim: AttemptedRollout, workplace: Workplace) -> Outc
     return outcome
 
 
-async def _run(claim: AttemptedRollout, workplace: Workplace, context: AttemptContext) -> Outcome:
+async def _run(
+    claim: AttemptedRollout, workplace: Workplace, context: AttemptContext, root: OtelSpan
+) -> Outcome:
     """The error boundary around the user's code."""
     try:
         await workplace.hooks.start("on_rollout_start", workplace.agent, claim)
@@ -116,6 +120,7 @@ async def _run(claim: AttemptedRollout, workplace: Workplace, context: AttemptCo
         result = await workplace.agent.run(assignment)
         name = workplace.agent.name
         said = result if isinstance(result, Answer) else Answer(value=result, reward=result)
+        _record_result(root, said.value)
         result = said.reward
         if workplace.grader is not None:
             result = await workplace.grader.grade(assignment, said.value, lambda: _spans(claim, workplace))
@@ -169,8 +174,15 @@ def _reward(result: object, context: AttemptContext, name: str) -> Reward | None
             f"{name} returned something that is no reward: {error}. "
             "Return a number, a dict of numbers, or None to use the last emitted reward"
         ) from error
-    record_reward(context, reward)
+    record_reward(context, reward, attributes={REWARD_RETURNED: True})
     return reward
+
+
+def _record_result(root: OtelSpan, value: object) -> None:
+    """Keep what the agent returned, so that another grader can be asked later; too large a value is not kept."""
+    text = json_text(value)
+    if len(text) <= MAX_RESULT:
+        root.set_attribute(RESULT, text)
 
 
 def _outcome_of(running: asyncio.Task[Outcome], name: str) -> Outcome:
@@ -235,16 +247,8 @@ async def _end(
 
 async def _emitted_elsewhere(claim: AttemptedRollout, workplace: Workplace) -> Reward | None:
     """The last reward that a process which the agent started sent to the store, if any."""
-    last: Reward | None = None
-    for span in await _spans(claim, workplace, name=REWARD_SPAN):
-        dimensions = {
-            key.removeprefix(REWARD_DIMENSION_PREFIX): value
-            for key, value in span.attributes.items()
-            if key.startswith(REWARD_DIMENSION_PREFIX)
-        }
-        value = finite(span.attributes.get(REWARD_VALUE), "a reward")
-        last = Reward(value=value, dimensions={key: finite(n, key) for key, n in dimensions.items()})
-    return last
+    spans = await _spans(claim, workplace, name=REWARD_SPAN)
+    return reward_from_attributes(spans[-1].attributes) if spans else None
 
 
 async def _spans(claim: AttemptedRollout, workplace: Workplace, *, name: str | None = None) -> Sequence[Span]:

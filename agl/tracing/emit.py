@@ -15,16 +15,14 @@ from opentelemetry.util.types import AttributeValue
 from agl.tracing.context import AttemptContext
 from agl.tracing.outside import attempt_here
 from agl.tracing.plain import json_text, plain
-from agl.tracing.reward import Reward, reward_from_value
+from agl.tracing.reward import Reward, reward_attributes, reward_from_value
 from agl.types.attributes import (
     EXCEPTION_SPAN,
     MESSAGE_BODY,
     MESSAGE_SPAN,
     OBJECT_JSON,
     OBJECT_SPAN,
-    REWARD_DIMENSION_PREFIX,
     REWARD_SPAN,
-    REWARD_VALUE,
 )
 
 log = logging.getLogger(__name__)
@@ -53,11 +51,10 @@ def emit_reward(value: float | Mapping[str, float], *, primary: str | None = Non
     record_reward(attempt, reward)
 
 
-def record_reward(attempt: AttemptContext, reward: Reward) -> None:
+def record_reward(attempt: AttemptContext, reward: Reward, *, attributes: Attributes | None = None) -> None:
     """Add the reward to the attempt, with a span."""
     attempt.rewards.append(reward)
-    dimensions = {f"{REWARD_DIMENSION_PREFIX}{name}": number for name, number in reward.dimensions.items()}
-    _record(attempt, REWARD_SPAN, {REWARD_VALUE: reward.value, **dimensions})
+    _record(attempt, REWARD_SPAN, {**reward_attributes(reward), **otel_attributes(attributes)})
 
 
 def emit_message(body: str, *, attributes: Attributes | None = None) -> None:

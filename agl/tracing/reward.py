@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import cast
+from typing import Any, cast
+
+from agl.types.attributes import REWARD_DIMENSION_PREFIX, REWARD_VALUE
 
 PRIMARY = "reward"
 """The dimension that is primary when nobody names one."""
@@ -40,6 +42,27 @@ def reward_from_value(value: object, *, primary: str | None = None) -> Reward:
     named = cast("Mapping[object, object]", value)
     dimensions = {_name(key): finite(number, f"reward dimension {key!r}") for key, number in named.items()}
     return Reward(value=dimensions[_primary(dimensions, primary)], dimensions=dimensions)
+
+
+def reward_attributes(reward: Reward) -> dict[str, float]:
+    """Return a reward as the attributes of its span."""
+    dimensions = {f"{REWARD_DIMENSION_PREFIX}{name}": number for name, number in reward.dimensions.items()}
+    return {REWARD_VALUE: reward.value, **dimensions}
+
+
+def reward_from_attributes(attributes: Mapping[str, Any]) -> Reward:
+    """Return the reward that a span's attributes say.
+
+    Raises:
+        TypeError: they say none.
+        ValueError: one that is not finite.
+    """
+    dimensions = {
+        key.removeprefix(REWARD_DIMENSION_PREFIX): finite(value, key)
+        for key, value in attributes.items()
+        if key.startswith(REWARD_DIMENSION_PREFIX)
+    }
+    return Reward(value=finite(attributes.get(REWARD_VALUE), "a reward"), dimensions=dimensions)
 
 
 def finite(value: object, what: str) -> float:

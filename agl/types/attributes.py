@@ -72,6 +72,12 @@ INSTRUCTIONS = "agl.instructions"
 REWARD_SPAN = "agl.reward"
 REWARD_VALUE = "agl.reward.value"
 REWARD_DIMENSION_PREFIX = "agl.reward.dimension."
+REWARD_RETURNED = "agl.reward.returned"
+"""True: the verdict that ended the attempt (of the agent or its grader), not emitted on the way."""
+
+# A reward that a grader gave to the record later (span name ``agl.regrade``): nothing reads it unless it is asked for.
+REGRADE_SPAN = "agl.regrade"
+REGRADE_GRADER = "agl.regrade.grader"
 
 # What agents emit.
 MESSAGE_SPAN = "agl.message"
@@ -80,6 +86,8 @@ OBJECT_SPAN = "agl.object"
 OBJECT_JSON = "agl.object.json"
 EXCEPTION_SPAN = "agl.exception"
 ROLLOUT_SPAN = "agl.rollout"
+RESULT = "agl.result"
+"""On that span: what the agent returned, as JSON text; graders get it as ``result``."""
 
 # What an attempt wrote: one span a stream, bounded.
 OUTPUT_SPAN = "agl.output"

@@ -259,7 +259,7 @@ async def test_an_attempt_names_its_agent_on_the_root_span(run_tasks, spans_of) 
 
     (rollout,) = await run_tasks(solver, [0])
     *_, root = await spans_of(rollout)
-    assert root.attributes == {"agl.agent": solver.__qualname__, "agl.mode": "train"}
+    assert root.attributes == {"agl.agent": solver.__qualname__, "agl.mode": "train", "agl.result": "1.0"}
     assert (root.status.code, root.parent_id) == ("ok", None)
 
 
@@ -384,3 +384,34 @@ async def test_a_reward_that_another_process_sent_counts_where_there_is_no_other
     sent, returned = await run_tasks(Sends(), [None, 2.0], store_url="http://store:1")
     assert (sent.reward, sent.reward_dimensions) == (0.75, {"a": 0.75})
     assert returned.reward == 2.0
+
+
+async def test_what_an_agent_returned_is_kept_also_where_its_grader_fails(run_tasks, spans_of) -> None:
+    async def solver(task):
+        return {"answer": task}
+
+    def grade(result):
+        raise ValueError("no opinion")
+
+    (failed,) = await run_tasks(solver, ["42"], grader=grade)
+    assert failed.status == "failed"
+    *_, root = await spans_of(failed)
+    assert root.attributes["agl.result"] == '{"answer": "42"}'
+
+
+async def test_a_result_too_large_to_keep_is_left_out(run_tasks, spans_of) -> None:
+    (rollout,) = await run_tasks(lambda task: "x" * 1_000_001, [0], grader=lambda result: 1.0)
+    *_, root = await spans_of(rollout)
+    assert rollout.reward == 1.0
+    assert "agl.result" not in root.attributes
+
+
+async def test_the_verdict_is_told_from_rewards_emitted_on_the_way(run_tasks, spans_of) -> None:
+    def agent(task):
+        agl.emit_reward(0.25)
+        return 1.0
+
+    (rollout,) = await run_tasks(agent, [0])
+    emitted, returned, _ = await spans_of(rollout)
+    assert emitted.attributes == {"agl.reward.value": 0.25}
+    assert returned.attributes == {"agl.reward.value": 1.0, "agl.reward.returned": True}

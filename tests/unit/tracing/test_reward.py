@@ -5,7 +5,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from agl.tracing.reward import Reward, reward_from_value
+from agl.tracing.reward import Reward, reward_attributes, reward_from_attributes, reward_from_value
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,16 @@ def test_a_primary_that_fits_nothing_is_refused(value: object, primary: str | No
 def test_a_dimension_needs_a_name() -> None:
     with pytest.raises(TypeError, match="non-empty str"):
         reward_from_value({1: 1.0})
+
+
+def test_a_reward_is_read_back_from_the_attributes_of_its_span() -> None:
+    reward = Reward(value=0.5, dimensions={"reward": 0.5, "form": 1.0})
+    attributes = reward_attributes(reward)
+    assert attributes == {
+        "agl.reward.value": 0.5,
+        "agl.reward.dimension.reward": 0.5,
+        "agl.reward.dimension.form": 1.0,
+    }
+    assert reward_from_attributes({**attributes, "agl.reward.returned": True}) == reward
+    with pytest.raises(TypeError, match="a reward must be a number"):
+        reward_from_attributes({})
