@@ -17,7 +17,7 @@ from agl.algorithms.base import RunContext
 from agl.algorithms.tuning.chat_files import examples_of_files
 from agl.algorithms.tuning.examples import Example, curated, samples_of_example
 from agl.algorithms.tuning.loop import Lesson, TuningAlgorithm
-from agl.algorithms.tuning.past_runs import examples_of_stores
+from agl.algorithms.tuning.past_runs import examples_of_earlier_stages, examples_of_stores
 from agl.errors import ConfigError, RunStoppedError
 from agl.learners.base import Learner, ReadsChats
 from agl.types import LikelihoodLoss
@@ -30,6 +30,7 @@ class SFT(TuningAlgorithm):
 
     Args:
         files: conversations to learn from, ``.jsonl`` or ``.json`` in the format of OpenAI or ShareGPT.
+        earlier_stages: learn from the training rollouts of this run's stages before this one, too (algorithm=ladder).
         min_reward: interactions with less are left out; those of files have no reward and stay.
         top_k: of each task only the so many best; null is all.
         dedupe: of interactions of a task that are the same tokens keep one.
@@ -38,6 +39,7 @@ class SFT(TuningAlgorithm):
     """
 
     files: tuple[str, ...] = ()
+    earlier_stages: bool = False
     min_reward: float = 1.0
     top_k: int | None = None
     dedupe: bool = True
@@ -57,7 +59,7 @@ class SFT(TuningAlgorithm):
     @property
     def has_data(self) -> bool:
         """Whether there is something to learn from before anything is sampled."""
-        return bool(self.files or self.stores)
+        return bool(self.files or self.stores or self.earlier_stages)
 
     def check(self, learner: Learner | None, *, trainable: bool) -> None:
         """Refuse parts that cannot train the policy with this loss, or read its files."""
@@ -71,7 +73,13 @@ class SFT(TuningAlgorithm):
         recorded, unusable = await examples_of_stores(
             self, context.adapter, learner, min_reward=self.min_reward
         )
-        return [*written, *recorded], unread + unusable
+        given, left_out = [*written, *recorded], unread + unusable
+        if self.earlier_stages:
+            before, unusable = await examples_of_earlier_stages(
+                self, context, learner, min_reward=self.min_reward
+            )
+            given, left_out = [*given, *before], left_out + unusable
+        return given, left_out
 
     @property
     def looks_back(self) -> bool:

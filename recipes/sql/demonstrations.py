@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from .execution import same_answer
+from .instructions import Told, instructions
 from .messages import ACCEPT, error_message, first_message, rows_message
 from .questions import Asker, Question, ask
 from .schemas import TRAINING_SCHEMAS, Column, Schema, Table, build
@@ -131,8 +132,7 @@ class Noise:
 Message = dict[str, str]
 
 
-def _attempt(question: Question, schema: Schema, noise: Noise, rng: random.Random) -> str:
-    sql = question.sql
+def _attempt(sql: str, schema: Schema, noise: Noise, rng: random.Random) -> str:
     if rng.random() < noise.wrong_query:
         sql = corrupt(sql, schema, rng)
         if rng.random() < noise.second_slip:
@@ -148,23 +148,32 @@ def conversation(
     noise: Noise,
     rng: random.Random,
     turns: int = 3,
+    told: Told | None = None,
 ) -> list[Message]:
-    """One demonstration in the agent's format: query, outcome, then OK or a new query, and so on."""
+    """One demonstration in the agent's format: query, outcome, then OK or a new query, and so on.
+
+    With instructions they stand below the question, and the query is meant as well as the demonstrator obeys them.
+    """
     gold = database.execute(question.sql).fetchall()
-    messages = [{"role": "user", "content": first_message(question.text, schema.text())}]
+    asked = first_message(question.text, schema.text())
+    messages = [{"role": "user", "content": "\n".join([asked, *(told.lines if told else ())])}]
     rewrite = 1.0
+    sql, failed = "", False
     for _ in range(turns):
         if rng.random() >= rewrite:
             messages.append({"role": "assistant", "content": ACCEPT})
             break
-        sql = _attempt(question, schema, noise, rng)
+        if told is None or told.repairs or not failed:  # who does not repair what failed repeats it
+            meant = told.meant(question.sql, failed=failed) if told else question.sql
+            sql = _attempt(meant, schema, noise, rng)
+        failed = False
         try:
             rows = database.execute(sql).fetchall()
             right = same_answer(rows, gold, ordered=question.ordered)
             outcome = rows_message(rows, PREVIEW_ROWS)
             rewrite = noise.rewrite_after_right if right else noise.rewrite_after_wrong
         except sqlite3.Error as error:
-            outcome, rewrite = error_message(error), noise.rewrite_after_error
+            outcome, rewrite, failed = error_message(error), noise.rewrite_after_error, True
         messages += [{"role": "assistant", "content": sql}, {"role": "user", "content": outcome}]
     return messages if messages[-1]["role"] == "assistant" else messages[:-1]
 
@@ -178,8 +187,12 @@ def demonstrations(
     training_share: float = 0.35,
     hard_share: float = 0.3,
     per_schema: int = 12,
+    instructed: bool = False,
 ) -> Iterator[list[Message]]:
-    """`count` conversations, `training_share` of them about training schemas, the rest about random ones."""
+    """`count` conversations, `training_share` of them about training schemas, the rest about random ones.
+
+    `instructed` puts instructions below the questions, which the demonstrator obeys.
+    """
     known = [(schema, build(schema)) for schema in TRAINING_SCHEMAS]
     made = 0
     while made < count:
@@ -192,7 +205,8 @@ def demonstrations(
                 continue
             if question.family in HARD_FAMILIES and rng.random() >= hard_share:
                 continue
-            talk = conversation(question, schema, database, noise=noise, rng=rng)
+            told = instructions(rng) if instructed else None
+            talk = conversation(question, schema, database, noise=noise, rng=rng, told=told)
             if any(is_held_out(schema.name, m["content"]) for m in talk if m["role"] == "assistant"):
                 continue  # a slip can hit upon a held-out query
             made += 1

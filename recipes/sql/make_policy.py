@@ -158,7 +158,8 @@ def save(model: "LlamaForCausalLM", tokenizer: "PreTrainedTokenizerFast", folder
 def main() -> None:
     """Make and save the policy that the recipe ships."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "policy")
+    parser.add_argument("--out", type=Path, help="default: where the recipes look for it")
+    parser.add_argument("--instructed", action="store_true", help="the policy that follows instructions")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=900, help="enough to copy names, not to be good")
     parser.add_argument("--schedule-steps", type=int, default=3000)
@@ -172,6 +173,7 @@ def main() -> None:
     parser.add_argument("--head-factor", type=float, default=60.0)
     parser.add_argument("--lr", type=float, default=2e-3)
     args = parser.parse_args()
+    out = args.out or Path(__file__).parent / ("instructed_policy" if args.instructed else "policy")
 
     import torch
 
@@ -185,6 +187,7 @@ def main() -> None:
             rng=rng,
             is_held_out=is_held_out,
             training_share=args.training_share,
+            instructed=args.instructed,
         )
     )
     tokenizer = make_tokenizer(conversations[:6000], args.vocab)
@@ -200,7 +203,7 @@ def main() -> None:
         rng=rng,
     )
     move_scale_to_head(model, args.head_factor)
-    save(model, tokenizer, args.out)
+    save(model, tokenizer, out)
 
 
 if __name__ == "__main__":

@@ -153,8 +153,8 @@ class Scorer:
         rollouts = await run_rollouts(
             self._context.store,
             requests,
-            on_progress=lambda done, total: self._context.metrics.progress(
-                Progress(phase=phase, done=done, total=total)
+            on_wait=lambda waited: self._context.metrics.progress(
+                Progress(phase=phase, done=waited.done, total=waited.total, waiting_for=waited.words)
             ),
         )
         self.counts += count_rollouts(rollouts)

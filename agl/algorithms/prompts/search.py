@@ -23,6 +23,7 @@ from agl.algorithms.prompts.ongoing import Search
 from agl.algorithms.prompts.scoring import Scorer, is_bad
 from agl.algorithms.prompts.selection import MIN_SELECTION, split_tasks
 from agl.algorithms.prompts.spending import Budget, Spent, seconds_so_far, spent_in_vain
+from agl.algorithms.retries import RetrySettings
 from agl.algorithms.sampling import rollout_seed
 from agl.errors import ConfigError, RunStoppedError
 from agl.evaluation.counts import first_cause
@@ -30,15 +31,14 @@ from agl.evaluation.evaluate import Evaluation, evaluate
 from agl.evaluation.rollouts import set_aside
 from agl.learners.base import Learner
 from agl.metrics.base import Progress
-from agl.types import RolloutConfig
 
 __all__ = ["PromptSearch", "Search", "SearchEndedError"]
 _OWN_SETTINGS = {"temperature": "temperature", "max_tokens": "max_tokens", "seed": "seed of the run"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromptSearch(ABC):
-    """Settings of all searches.
+class PromptSearch(RetrySettings, ABC):
+    """Settings of all searches; those of a single rollout are in ``RetrySettings``.
 
     Args:
         prompts: names of the resources to improve; null is every prompt there is.
@@ -53,8 +53,6 @@ class PromptSearch(ABC):
         evaluate_repeats: rollouts of each validation task, before and after.
         max_bad_fraction: a candidate with a larger fraction of tasks without a reward is out; so is the run when the
             prompts that it begins with are.
-        rollout_timeout_seconds: longest time of one attempt.
-        max_attempts: executions of a rollout that failed.
         budget: hard limits of the search; null is none.
     """
 
@@ -69,17 +67,15 @@ class PromptSearch(ABC):
     repair_rewrites: bool = True
     evaluate_repeats: int = 1
     max_bad_fraction: float = 0.5
-    rollout_timeout_seconds: float = 300.0
-    max_attempts: int = 2
     budget: Budget | None = None
 
     def __post_init__(self) -> None:
-        for name in ("optimizer_max_tokens", "max_tokens", "evaluate_repeats", "max_attempts"):
+        RetrySettings.__post_init__(self)
+        for name in ("optimizer_max_tokens", "max_tokens", "evaluate_repeats"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ConfigError(f"{name}={value} must be at least 1")
-        for name in ("optimizer_timeout_seconds", "rollout_timeout_seconds"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name}={getattr(self, name)} must be above 0")
+        if not self.optimizer_timeout_seconds > 0:
+            raise ConfigError(f"optimizer_timeout_seconds={self.optimizer_timeout_seconds} must be above 0")
         if self.val_batch_size < MIN_SELECTION:
             raise ConfigError(f"val_batch_size={self.val_batch_size} must be at least {MIN_SELECTION}")
         if self.temperature is not None and self.temperature < 0:
@@ -122,14 +118,6 @@ class PromptSearch(ABC):
     def sampling_at(self, temperature: float | None) -> dict[str, Any]:
         """Request parameters of the optimizer model's answers at a temperature."""
         return _set({}, temperature=temperature, max_tokens=self.optimizer_max_tokens)
-
-    def rollout_config(self) -> RolloutConfig:
-        """Limits of each rollout."""
-        return RolloutConfig(
-            timeout_seconds=self.rollout_timeout_seconds,
-            unresponsive_seconds=60.0,
-            max_attempts=self.max_attempts,
-        )
 
     async def run(self, context: RunContext) -> RunResult:
         """Search, and evaluate the prompts on the validation tasks before and after."""
@@ -206,8 +194,8 @@ class PromptSearch(ABC):
             run_id=context.run_id,
             repeats=self.evaluate_repeats,
             config=self.rollout_config(),
-            on_progress=lambda done, total: context.metrics.progress(
-                Progress(phase="evaluating", done=done, total=total)
+            on_wait=lambda waited: context.metrics.progress(
+                Progress(phase="evaluating", done=waited.done, total=waited.total, waiting_for=waited.words)
             ),
         )
         await self._check(context, evaluation)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from agl.adapters.conversations import conversations_from_spans
 from agl.adapters.trace import TracerTraceToTriplet
 from agl.adapters.triplets import calls_of_agents
+from agl.algorithms.base import RunContext
 from agl.algorithms.tuning.encoding import says, trajectories_of
 from agl.algorithms.tuning.examples import Example, task_text
 from agl.algorithms.tuning.settings import Tokens, TuningSettings
 from agl.errors import ConfigError
-from agl.evaluation.rollouts import spans_of_rollout
+from agl.evaluation.rollouts import ABANDONED, ASKED, spans_of_rollout
 from agl.learners.base import ChatTokens, Learner, ReadsChats
 from agl.store.base import LightningStore
 from agl.store.opening import store_to_read
@@ -24,6 +25,7 @@ from agl.store.paging import iter_rollouts
 from agl.types import Rollout, RolloutQuery, Span, Trajectory
 from agl.types import attributes as key
 
+_NOT_AGENTS = frozenset({ASKED, ABANDONED})
 READ_AT_ONCE = 8
 """Rollouts whose spans are in memory together."""
 
@@ -58,39 +60,72 @@ async def examples_of_stores(
         ConfigError: a store is not there, or tokens are to be made by a learner that cannot.
         StoreError: a store cannot be read.
     """
-    chat = None
-    if settings.stores and (isinstance(learner, ReadsChats) or settings.store_tokens == "template"):
-        chat = await chat_tokens_of(learner, f"store_tokens={settings.store_tokens}")
-    reader = _Reader(adapter=adapter, chat=chat, tokens=settings.store_tokens)
+    if not settings.stores:
+        return [], Counter()
+    reader = await _reader(settings, adapter, learner)
     examples: list[Example] = []
     left_out: Counter[str] = Counter()
     for place in settings.stores:
         async with store_to_read(place, token=settings.store_token) as store:
             query = RolloutQuery(run_id=settings.store_run_id, mode="train", status=("succeeded",))
-            rewarded: list[Rollout] = []
-            async for rollout in iter_rollouts(store, query):
-                if rollout.reward is None:
-                    left_out["without_reward"] += 1
-                elif min_reward is not None and rollout.reward < min_reward:
-                    left_out["below_reward"] += 1
-                else:
-                    rewarded.append(rollout)
-            reading = asyncio.Semaphore(READ_AT_ONCE)
-
-            async def read(
-                rollout: Rollout, store: LightningStore = store, place: str = place, busy: Any = reading
-            ) -> Example | str:
-                async with busy:
-                    spans = await spans_of_rollout(store, rollout.rollout_id)
-                    found = await asyncio.to_thread(reader.trajectories, rollout.rollout_id, spans)
-                return found if isinstance(found, str) else _example(rollout, place, found)
-
-            for example in await asyncio.gather(*map(read, rewarded)):
-                if isinstance(example, str):
-                    left_out[example] += 1
-                else:
-                    examples.append(example)
+            rewarded, unusable = await _rewarded(iter_rollouts(store, query), min_reward)
+            found, unread = await reader.examples(store, rewarded, place=place)
+        examples += found
+        left_out += unusable + unread
     return examples, left_out
+
+
+async def examples_of_earlier_stages(
+    settings: TuningSettings, context: RunContext, learner: Learner, *, min_reward: float
+) -> tuple[list[Example], Counter[str]]:
+    """Return the good training rollouts of the stages of this run that came before, and what could not be used.
+
+    Args:
+        settings: how tokens are read.
+        context: of the stage that learns.
+        learner: of the policy, in whose tokens the examples are.
+        min_reward: rollouts with less are left out unread, as ``below_reward``.
+
+    Raises:
+        ConfigError: the run has no stages.
+    """
+    if not context.stage:
+        raise ConfigError("earlier_stages=true: the run has no stages; it is for stages of algorithm=ladder")
+    query = RolloutQuery(run_id=context.run_id, mode="train", status=("succeeded",))
+
+    async def earlier() -> AsyncGenerator[Rollout]:
+        async for rollout in iter_rollouts(context.store, query):
+            own = rollout.rollout_id.startswith(f"{context.prefix}-")
+            if not own and not rollout.metadata.keys() & _NOT_AGENTS:
+                yield rollout
+
+    rewarded, left_out = await _rewarded(earlier(), min_reward)
+    reader = await _reader(settings, context.adapter, learner)
+    examples, unread = await reader.examples(context.store, rewarded, place=context.run_id)
+    return examples, left_out + unread
+
+
+async def _reader(settings: TuningSettings, adapter: TracerTraceToTriplet, learner: Learner) -> _Reader:
+    chat = None
+    if isinstance(learner, ReadsChats) or settings.store_tokens == "template":
+        chat = await chat_tokens_of(learner, f"store_tokens={settings.store_tokens}")
+    return _Reader(adapter=adapter, chat=chat, tokens=settings.store_tokens)
+
+
+async def _rewarded(
+    rollouts: AsyncIterable[Rollout], min_reward: float | None
+) -> tuple[list[Rollout], Counter[str]]:
+    """The rollouts with enough reward, and why others are left out."""
+    rewarded: list[Rollout] = []
+    left_out: Counter[str] = Counter()
+    async for rollout in rollouts:
+        if rollout.reward is None:
+            left_out["without_reward"] += 1
+        elif min_reward is not None and rollout.reward < min_reward:
+            left_out["below_reward"] += 1
+        else:
+            rewarded.append(rollout)
+    return rewarded, left_out
 
 
 def _example(rollout: Rollout, place: str, trajectories: Sequence[Trajectory]) -> Example:
@@ -115,6 +150,22 @@ class _Reader:
     adapter: TracerTraceToTriplet
     chat: ChatTokens | None
     tokens: Tokens
+
+    async def examples(
+        self, store: LightningStore, rollouts: Sequence[Rollout], *, place: str
+    ) -> tuple[list[Example], Counter[str]]:
+        """Return an example of each rollout that can be read, and why others cannot."""
+        reading = asyncio.Semaphore(READ_AT_ONCE)
+
+        async def read(rollout: Rollout) -> Example | str:
+            async with reading:
+                spans = await spans_of_rollout(store, rollout.rollout_id)
+                found = await asyncio.to_thread(self.trajectories, rollout.rollout_id, spans)
+            return found if isinstance(found, str) else _example(rollout, place, found)
+
+        read_ones = await asyncio.gather(*map(read, rollouts))
+        examples = [one for one in read_ones if not isinstance(one, str)]
+        return examples, Counter(one for one in read_ones if isinstance(one, str))
 
     def trajectories(self, rollout_id: str, spans: Sequence[Span]) -> list[Trajectory] | str:
         """Return the sequences, or why there are none."""

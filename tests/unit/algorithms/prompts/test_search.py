@@ -78,6 +78,27 @@ async def test_the_agents_sampling_is_forced_and_recorded(tmp_path: Path) -> Non
             assert claim.rollout.metadata["sampling"] == llm.sampling
 
 
+async def test_every_rollout_has_the_limits_of_the_settings_and_a_wait_says_for_whom(tmp_path: Path) -> None:
+    limits: dict[str, Any] = {
+        "rollout_timeout_seconds": 7.0,
+        "unresponsive_seconds": 5.0,
+        "max_attempts": 4,
+        "retry_on": ("failed", "timeout"),
+        "retry_delay_seconds": 0.5,
+        "retry_max_delay_seconds": 2.0,
+    }
+    async with (
+        InMemoryLightningStore() as store,
+        context_of(store, tmp_path, script_of) as (context, notebook, _, claimed),
+    ):
+        settings = OneBetter(**SETTINGS, **limits)
+        await settings.run(replace(context, resources=RESOURCES))
+    assert {claim.rollout.config for claim in claimed} == {settings.rollout_config()}
+    assert settings.rollout_config().retry_on == ("failed", "timeout")
+    assert notebook.waits[0] == ("preflight", "4 rollouts")
+    assert ("evaluating", "2 rollouts") in notebook.waits
+
+
 async def test_a_resumed_search_runs_nothing_twice_and_reports_anew(tmp_path: Path) -> None:
     async with InMemoryLightningStore() as store:
         async with context_of(store, tmp_path, script_of) as (context, _, _, claimed):
@@ -151,6 +172,7 @@ def test_what_is_null_is_left_to_agent_and_model() -> None:
         ({"max_bad_fraction": 1.5}, "max_bad_fraction"),
         ({"optimizer_timeout_seconds": 0.0}, "optimizer_timeout_seconds"),
         ({"max_attempts": 0}, "max_attempts"),
+        ({"retry_on": ("sometimes",)}, "retry_on"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(settings: dict[str, Any], name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ import pytest
 from chat_learner import ChatLearner
 from chat_tokens import chat_tokens, masked_texts
 from recorded_spans import call_span
+from run_contexts import context_of
 from sampled_batches import ConstantCritic
 
 from agl.adapters.trace import TracerTraceToTriplet
-from agl.algorithms.tuning.past_runs import examples_of_stores
+from agl.algorithms.tuning.past_runs import examples_of_earlier_stages, examples_of_stores
 from agl.algorithms.tuning.settings import TuningSettings
 from agl.errors import ConfigError
 from agl.store.base import LightningStore
-from agl.store.sqlite import SqliteLightningStore
+from agl.store.sqlite import InMemoryLightningStore, SqliteLightningStore
 from agl.types import Mode, RolloutRequest, Span
 from agl.types import attributes as key
 
@@ -62,10 +64,13 @@ async def record(
     *,
     run_id: str = "past",
     mode: Mode = "train",
+    **metadata: Any,
 ) -> None:
     """Let a rollout end with this reward, having made this call."""
     await store.add_run(name=run_id, run_id=run_id)
-    request = RolloutRequest(task={"q": name[0]}, rollout_id=name, run_id=run_id, mode=mode)
+    request = RolloutRequest(
+        task={"q": name[0]}, rollout_id=name, run_id=run_id, mode=mode, metadata=metadata
+    )
     started = await store.start_rollout(request, worker_id="w")
     attempt_id = started.attempt.attempt_id
     trace_id = attempt_id.rjust(32, "0")[-32:]
@@ -161,3 +166,25 @@ async def test_the_adapters_agents_and_longest_sequence_apply(past: str) -> None
         examples, left_out = await examples_of_stores(settings, adapter, learner)
         assert not examples
         assert left_out.total() == 6
+
+
+async def test_the_good_rollouts_of_earlier_stages_are_read_from_the_runs_own_records(tmp_path: Path) -> None:
+    async with InMemoryLightningStore() as store:
+        await record(store, "run-prompts-a", 1.0, call("2"), run_id="run")
+        await record(store, "run-prompts-b", 0.0, call("3"), run_id="run")
+        await record(store, "run-prompts-val-c", 1.0, call("2"), run_id="run", mode="val")
+        await record(store, "run-prompts-ask-d", 1.0, call("2"), run_id="run", optimizer=True)
+        await record(store, "run-prompts-e", 1.0, call("2"), run_id="run", abandoned=True)
+        await record(store, "run-sft-f", 1.0, call("2"), run_id="run")
+        await record(store, "other-prompts-g", 1.0, call("2"), run_id="other")
+        async with context_of(store, tmp_path, lambda _: {}) as (context, *_):
+            stage = replace(context, stage="sft")
+            examples, left_out = await examples_of_earlier_stages(
+                TuningSettings(group_size=1), stage, ChatLearner(), min_reward=1.0
+            )
+            assert [one.example_id for one in examples] == ["run#run-prompts-a"]
+            assert left_out == Counter(below_reward=1)
+            with pytest.raises(ConfigError, match="earlier_stages=true: the run has no stages"):
+                await examples_of_earlier_stages(
+                    TuningSettings(group_size=1), context, ChatLearner(), min_reward=1.0
+                )
