@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from agl.algorithms.sampling import Batch
 from agl.types import Json, TrainingSample, Trajectory
@@ -35,9 +36,46 @@ class Example:
         return any(one.truncated for one in self.trajectories)
 
     @property
+    def content(self) -> Hashable:
+        """Equal for interactions that are the same tokens."""
+        return tuple((*one.token_ids, -1, *one.loss_mask) for one in self.trajectories)
+
+    @property
     def num_tokens(self) -> int:
         """Tokens under the mask."""
         return sum(sum(one.loss_mask) for one in self.trajectories)
+
+
+class Judged(Protocol):
+    """What of an interaction says whether it is worth imitating; ``Example`` says what each of it is."""
+
+    @property
+    def example_id(self) -> str:
+        """Its own id."""
+        ...
+
+    @property
+    def task(self) -> str:
+        """What it is about."""
+        ...
+
+    @property
+    def reward(self) -> float | None:
+        """How good it is."""
+        ...
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether an answer ended at the token limit."""
+        ...
+
+    @property
+    def content(self) -> Hashable:
+        """Equal for interactions in which the same was said."""
+        ...
+
+
+J = TypeVar("J", bound=Judged)
 
 
 def task_text(task: Json) -> str:
@@ -60,14 +98,14 @@ def examples_of_batch(batch: Batch, tasks: dict[str, Json]) -> list[Example]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curated:
+class Curated(Generic[J]):
     """The chosen examples in their order, and how many were left out, by cause."""
 
-    examples: list[Example]
+    examples: list[J]
     left_out: Counter[str]
 
 
-def curated(examples: Iterable[Example], *, min_reward: float, top_k: int | None, dedupe: bool) -> Curated:
+def curated(examples: Iterable[J], *, min_reward: float, top_k: int | None, dedupe: bool) -> Curated[J]:
     """Choose what is worth imitating.
 
     Left out are interactions below ``min_reward`` (``below_reward``), those of which an answer was cut off at the token
@@ -75,21 +113,21 @@ def curated(examples: Iterable[Example], *, min_reward: float, top_k: int | None
     and of each task all but the ``top_k`` best, earlier ones first among equals (``beyond_top_k``).
     """
     left_out: Counter[str] = Counter()
-    by_task: dict[str, list[Example]] = {}
+    by_task: dict[str, list[J]] = {}
     order: dict[str, int] = {}
-    seen: set[tuple[object, ...]] = set()
+    seen: set[tuple[str, Hashable]] = set()
     for example in examples:
         cause = _refused(example, min_reward)
         if cause is None and dedupe:
-            tokens = (example.task, *((*one.token_ids, -1, *one.loss_mask) for one in example.trajectories))
-            cause = "duplicate" if tokens in seen else None
-            seen.add(tokens)
+            said = (example.task, example.content)
+            cause = "duplicate" if said in seen else None
+            seen.add(said)
         if cause is not None:
             left_out[cause] += 1
             continue
         order[example.example_id] = len(order)
         by_task.setdefault(example.task, []).append(example)
-    chosen: list[Example] = []
+    chosen: list[J] = []
     for of_task in by_task.values():
         best = sorted(of_task, key=lambda one: -(float("inf") if one.reward is None else one.reward))
         chosen += best[:top_k]
@@ -98,7 +136,7 @@ def curated(examples: Iterable[Example], *, min_reward: float, top_k: int | None
     return Curated(examples=sorted(chosen, key=lambda one: order[one.example_id]), left_out=left_out)
 
 
-def _refused(example: Example, min_reward: float) -> str | None:
+def _refused(example: Judged, min_reward: float) -> str | None:
     if example.reward is not None and example.reward < min_reward:
         return "below_reward"
     return "cut_off" if example.is_cut_off else None
