@@ -53,7 +53,7 @@ class Column:
         align: where cells stand that are shorter than the column.
         is_id: what users copy: never cut, never left out; it stands on a line of its own where it takes most of one.
         least: the narrowest to which cells may be cut; None is never cut.
-        rank: where the line is too short, the column of the highest rank is left out first; 0 is never left out.
+        rank: where the line is too short, columns of high rank are left out first; those of 0 never are.
     """
 
     title: str
@@ -139,7 +139,7 @@ def _cut(text: str, width: int) -> str:
 def table(columns: Sequence[Column], rows: Sequence[Sequence[object]], *, width: int) -> list[str]:
     """Return a table as lines of at most ``width`` columns; None is shown as ``-``. Ids are whole whatever they take.
 
-    Where they do not fit, columns of high rank are left out and those that may be cut are cut. An id that leaves less
+    Columns are taken in the order of their rank, as many as fit; those that may be cut are cut. An id that leaves less
     than half of the line has a line of its own, and the rest of its row stands indented below it.
     """
     cells = [[NOTHING if value is None else " ".join(plain(value).split()) for value in row] for row in rows]
@@ -173,12 +173,11 @@ def _fitted(
         limit = columns[index].least
         return natural[index] if limit is None else min(limit, natural[index])
 
-    kept = list(indexes)
-    while sum(least(index) + len(GAP) for index in kept) - len(GAP) > room:
-        droppable = [index for index in kept if columns[index].rank]
-        if not droppable:
-            break
-        kept.remove(max(droppable, key=lambda index: (columns[index].rank, index)))
+    kept: list[int] = []
+    for index in sorted(indexes, key=lambda index: (columns[index].rank, index)):
+        taken = sum(least(other) + len(GAP) for other in kept) + least(index)
+        if taken <= room or not columns[index].rank:
+            kept.append(index)
     widths = {index: least(index) for index in kept}
     spare = room - sum(widths.values()) - len(GAP) * max(0, len(kept) - 1)
     for index in sorted(kept, key=lambda index: natural[index] - widths[index]):
