@@ -29,6 +29,8 @@ class Notebook:
     values: dict[int, Mapping[str, float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     phases: list[str] = field(default_factory=list)
+    waits: list[tuple[str, str]] = field(default_factory=list)
+    """What a phase waited for, in words."""
     rewound: list[int] = field(default_factory=list)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
@@ -36,6 +38,8 @@ class Notebook:
 
     def progress(self, progress: Progress) -> None:
         self.phases.append(progress.phase)
+        if progress.waiting_for is not None:
+            self.waits.append((progress.phase, progress.waiting_for))
 
     def note(self, text: str) -> None:
         self.notes.append(text)
