@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
@@ -160,9 +160,51 @@ def _raw(folders: Sequence[Path], name: str, overrides: Sequence[str]) -> dict[s
     OmegaConf.register_new_resolver("recipe_dir", recipe_dir, replace=True)
     OmegaConf.register_new_resolver("file", file_text, replace=True)
     raw = cast("dict[str, Any]", OmegaConf.to_container(config, resolve=False))
+    options = _options(raw.pop("options", None), folders)
     for override in overrides:
         _leave_out(raw, override, overrides, own=first == built_in_folder("configs"))
+        _put_in(raw, override, overrides, options)
     return raw
+
+
+def _options(options: Json, folders: Sequence[Path]) -> dict[str, dict[str, dict[str, Json]]]:
+    """What a recipe says of the options that it does not choose: ``options: {algorithm: {apo: {beam_width: 2}}}``."""
+    try:
+        found = {
+            group: {name: dict(values) for name, values in names.items()}
+            for group, names in cast("dict[str, dict[str, dict[str, Json]]]", options or {}).items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError("options must be written as {GROUP: {OPTION: {SETTING: value}}}") from error
+    for group, names in found.items():
+        for name in names:
+            if not any((folder / group / f"{name}.yaml").is_file() for folder in folders):
+                raise ConfigError(f"options.{group}.{name}: there is no {group}={name}")
+    return found
+
+
+def _put_in(
+    raw: dict[str, Json],
+    override: str,
+    overrides: Sequence[str],
+    options: Mapping[str, Mapping[str, Mapping[str, Json]]],
+) -> None:
+    """Put into ``raw`` what the recipe says of an option that this override chooses; the command line goes first."""
+    group, _, option = override.partition("=")
+    said = options.get(group, {}).get(option)
+    if said is not None:
+        given = _given_of(group, overrides)
+        node = cast("dict[str, Json]", raw.get(group) or {})
+        raw[group] = {**node, **{key: value for key, value in said.items() if key not in given}}
+
+
+def _given_of(group: str, overrides: Sequence[str]) -> set[str]:
+    """The settings of a group that the command line names."""
+    return {
+        one.lstrip("+").partition("=")[0].split(".")[1]
+        for one in overrides
+        if one.lstrip("+").startswith(f"{group}.")
+    }
 
 
 def _leave_out(raw: dict[str, Json], override: str, overrides: Sequence[str], *, own: bool) -> None:
@@ -186,12 +228,8 @@ def _leave_out(raw: dict[str, Json], override: str, overrides: Sequence[str], *,
     ):
         return
     has = set(cast("dict[str, Json]", yaml.safe_load(file.read_text(encoding="utf-8"))))
-    given = {
-        one.lstrip("+").partition("=")[0].split(".")[1]
-        for one in overrides
-        if one.lstrip("+").startswith(f"{group}.")
-    }
-    raw[group] = {key: value for key, value in raw[group].items() if key in has | given}
+    kept = has | _given_of(group, overrides)
+    raw[group] = {key: value for key, value in raw[group].items() if key in kept}
 
 
 def recipe_dir(name: str) -> str:

@@ -327,3 +327,32 @@ def test_a_setting_can_be_the_text_of_a_file_and_is_saved_as_that_text(world: Pa
 def test_a_file_that_is_not_there_is_named(world: Path) -> None:
     with pytest.raises(ConfigError, match=r"name: .*the file /no/such\.txt cannot be read"):
         compose("train", ["name=${file:/no/such.txt}"], folders=[world])
+
+
+OWN_OPTIONS = """# @package _global_
+options:
+  algorithm:
+    ppo: {group_size: 7}
+"""
+
+
+def test_what_a_recipe_says_of_an_option_that_it_does_not_choose_holds_when_that_is_chosen(
+    world: Path,
+) -> None:
+    (world / "recipe" / "own.yaml").write_text(OWN_OPTIONS)
+
+    def group_size(*overrides: str) -> object:
+        settings = compose("train", ["+recipe=own", *overrides], folders=[world]).values
+        assert "options" not in settings
+        return settings["algorithm"]["group_size"]
+
+    assert group_size("algorithm=ppo") == 7
+    assert group_size("algorithm=ppo", "algorithm.group_size=3") == 3
+    assert group_size() == compose("train", [], folders=[world]).values["algorithm"]["group_size"]
+
+
+def test_an_option_of_a_recipe_that_does_not_exist_is_named(world: Path) -> None:
+    (world / "recipe" / "own.yaml").write_text(OWN_OPTIONS.replace("ppo:", "pop:"))
+    assert message(world, "+recipe=own") == "options.algorithm.pop: there is no algorithm=pop"
+    (world / "recipe" / "own.yaml").write_text("# @package _global_\noptions: {algorithm: ppo}\n")
+    assert message(world, "+recipe=own").startswith("options must be written as {GROUP: {OPTION:")
