@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from agl import __version__
 from agl.cli.arguments import Cfg, ConfigDir, OptionalResume, Overrides
 from agl.cli.eval_command import evaluation
+from agl.cli.init_command import init
 from agl.cli.interrupts import INTERRUPTED
 from agl.cli.store.commands import store
 from agl.errors import AglError
@@ -262,6 +263,7 @@ def proxy(
 
 
 app.add_typer(evaluation)
+app.add_typer(init)
 app.add_typer(store, name="store")
 
 
