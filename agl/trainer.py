@@ -26,6 +26,7 @@ from agl.inference.base import Engine
 from agl.launch.joining import serve_run
 from agl.launch.local import Parts, running
 from agl.launch.orphans import set_aside_orphans, signs_of_life
+from agl.launch.pairing import check_pair
 from agl.launch.roles import ROLE, STORE_URL, Part, part_from
 from agl.launch.run_record import git_commit, recorded_status
 from agl.launch.stopping import run_interruptibly
@@ -115,6 +116,8 @@ class Trainer:
             self.inference = inference or _engine_for(policy)
             self.learner = (learner or _learner_for(policy, algorithm)) if algorithm.needs_learner else None
             algorithm.check(self.learner, trainable=self.inference.trainable)
+            if self.learner is not None:
+                check_pair(self.learner, self.inference)
         self.run_dir, self.name, self.seed = Path(run_dir), name, seed
         self._given_store = _meeting_place(part, store)
         self.store = self._given_store or SqliteLightningStore(str(self.run_dir / "store.sqlite"))

@@ -126,6 +126,11 @@ class TinkerEngine:
         """True: weights can be swapped and answers carry exact ids."""
         return True
 
+    @property
+    def kept_as(self) -> str:
+        """What the service calls the weights to begin with."""
+        return f"Tinker's {self._first_weights or self._base_model}"
+
     async def __aenter__(self) -> Self:
         """Open a session with the service.
 

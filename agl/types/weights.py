@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +24,13 @@ class PolicyWeights:
     tensors: Mapping[str, Any] | None = None
     path: Path | None = None
     remote: str | None = None
+
+
+@runtime_checkable
+class KeptByService(Protocol):
+    """A learner or an engine whose weights stay with a service: only parts of the same one understand each other."""
+
+    @property
+    def kept_as(self) -> str:
+        """What the service calls the weights to begin with: the same text for two parts that fit."""
+        ...

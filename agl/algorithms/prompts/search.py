@@ -91,7 +91,7 @@ class PromptSearch(RetrySettings, ABC):
         """It moves no weights."""
         return False
 
-    def check(self, learner: Learner | None, *, trainable: bool) -> None:  # noqa: B027 - nothing to refuse
+    def check(self, learner: Learner | None, *, trainable: bool) -> None:
         """Accept everything: it asks for answers only."""
 
     @abstractmethod

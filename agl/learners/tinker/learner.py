@@ -136,6 +136,11 @@ class TinkerLearner:
         self._seed = seed
         self._opened: _Training | None = None
 
+    @property
+    def kept_as(self) -> str:
+        """What the service calls the weights to begin with."""
+        return f"Tinker's {self._base_model}"
+
     async def __aenter__(self) -> Self:
         """Open a session with the service and begin a training run there.
 
