@@ -17,6 +17,8 @@ from typer.core import TyperGroup
 from agl import __version__
 from agl.cli.arguments import Cfg, ConfigDir, OptionalResume, Overrides
 from agl.cli.eval_command import evaluation
+from agl.cli.export_command import exporting
+from agl.cli.import_command import importing
 from agl.cli.init_command import init
 from agl.cli.interrupts import INTERRUPTED
 from agl.cli.store.commands import store
@@ -263,6 +265,8 @@ def proxy(
 
 
 app.add_typer(evaluation)
+app.add_typer(exporting)
+app.add_typer(importing)
 app.add_typer(init)
 app.add_typer(store, name="store")
 

@@ -44,6 +44,14 @@ class Progress:
         elif self._clock() >= self._next_line and waited.done < waited.total:
             self.note(line)
 
+    def tell(self, words: str) -> None:
+        """Show how far something is of which nobody knows the end, such as ``200 rollouts``."""
+        line = f"{self._verb} {words}"
+        if self._is_drawn:
+            self.draw(line)
+        elif self._clock() >= self._next_line:
+            self.note(line)
+
     def note(self, text: str) -> None:
         """Show a line that stays."""
         self.draw("")

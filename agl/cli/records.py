@@ -12,8 +12,7 @@ from agl.cli.run_folder import RUNS, SETTINGS_FILE
 from agl.errors import ConfigError
 from agl.store.base import LightningStore
 from agl.store.client import LightningStoreClient
-from agl.store.opening import FILE_IN_RUN, store_to_read
-from agl.store.sqlite import SqliteLightningStore
+from agl.store.opening import FILE_IN_RUN, store_to_change, store_to_read
 
 PATIENCE_SECONDS = 600.0
 """Of a person at a terminal, for an answer that takes its time; where nobody answers, they are told at once."""
@@ -42,7 +41,7 @@ def records_to_change(store_url: str | None, run_dir: str | None) -> LightningSt
     """
     if store_url is not None:
         return _served(store_url, run_dir)
-    return SqliteLightningStore(str(file_of_records(run_dir)))
+    return store_to_change(file_of_records(run_dir))
 
 
 def file_of_records(run_dir: str | None) -> Path:

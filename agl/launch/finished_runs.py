@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -95,9 +96,20 @@ async def policy_from_checkpoint(learner: Learner, checkpoint: Path, folder: Pat
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
-        async with learner:
-            await learner.load(checkpoint / "learner")
+        async with restored(learner, checkpoint):
             await learner.save_policy(partial)
     except OSError as error:
         raise CheckpointError(f"the policy of {checkpoint} cannot be written to {folder}: {error}") from error
     partial.rename(folder)
+
+
+@asynccontextmanager
+async def restored(learner: Learner, checkpoint: Path) -> AsyncGenerator[None]:
+    """Open the learner with what a checkpoint of its run holds.
+
+    Raises:
+        CheckpointError: it is not a checkpoint of this learner.
+    """
+    async with learner:
+        await learner.load(checkpoint / "learner")
+        yield

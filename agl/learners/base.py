@@ -88,3 +88,16 @@ class ReadsChats(Protocol):
     async def chat_tokens(self) -> ChatTokens:
         """Return how the policy writes conversations."""
         ...
+
+
+@runtime_checkable
+class SavesAdapters(Protocol):
+    """A learner that can write its LoRA adapter apart from the base."""
+
+    async def save_adapter(self, folder: Path) -> None:
+        """Write the adapter in PEFT's form, with the policy's tokenizer, into a folder that is there.
+
+        Raises:
+            ConfigError: the policy has no adapter.
+        """
+        ...

@@ -1,4 +1,4 @@
-"""Open a store by where it is: a file, the folder of a run, or a URL; for reading what others recorded."""
+"""Open a store by where it is: a file, the folder of a run, or a URL; mostly to read what others recorded."""
 
 from __future__ import annotations
 
@@ -30,3 +30,8 @@ def store_to_read(place: str, *, token: str | None = None) -> LightningStore:
     if not file.is_file():
         raise ConfigError(f"there is no store at {file}: give its file, a run's folder, or a URL")
     return SqliteLightningStore(str(file), read_only=True)
+
+
+def store_to_change(file: Path) -> LightningStore:
+    """Return the store in a file to write in, built but not open; opening it makes the file where there is none."""
+    return SqliteLightningStore(str(file))

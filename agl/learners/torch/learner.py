@@ -36,6 +36,7 @@ from agl.learners.torch.models import (
     load_models,
     merged_weights,
     save_hugging_face,
+    save_peft,
 )
 from agl.learners.torch.optimizers import Optimizers, OptimizerSettings
 from agl.learners.torch.packing import can_pack
@@ -261,6 +262,12 @@ class TorchLearner:
     async def save_policy(self, folder: Path) -> None:
         """Write the policy as an ordinary Hugging Face folder with its tokenizer; the adapter merged in."""
         await self._in_thread(lambda state: save_hugging_face(state.models, self._policy, folder))
+
+    async def save_adapter(self, folder: Path) -> None:
+        """Write the LoRA adapter in PEFT's form, with the tokenizer."""
+        if self._policy.lora is None:
+            raise ConfigError(f"policy {self._policy.path} has no LoRA adapter: all its weights were trained")
+        await self._in_thread(lambda state: save_peft(state.models, self._policy, folder))
 
     async def chat_tokens(self) -> ChatTokens:
         """Return the policy's tokenizer, with its chat template, and the tokens that end an answer."""

@@ -188,6 +188,14 @@ def save_hugging_face(models: Models, policy: Policy, folder: Path) -> None:
     load_tokenizer(policy).save_pretrained(folder)
 
 
+def save_peft(models: Models, policy: Policy, folder: Path) -> None:
+    """Write the adapter alone, which names its base as ``policy.path``, with tokenizer and chat template."""
+    adapter = cast("Any", models.adapter)
+    adapter.peft_config["default"].base_model_name_or_path = policy.path
+    adapter.save_pretrained(folder)
+    load_tokenizer(policy).save_pretrained(folder)
+
+
 def _trained_model(policy: Policy, device: torch.device, *, gradient_checkpointing: bool) -> Any:
     """Return the policy in float32 and training mode, dropout off, as the engine samples without."""
     model = load_model(policy, dtype=torch.float32, device=device)

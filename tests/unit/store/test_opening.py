@@ -8,7 +8,7 @@ import pytest
 
 from agl.errors import AccessDeniedError, ConfigError
 from agl.store.client import LightningStoreClient
-from agl.store.opening import store_to_read
+from agl.store.opening import store_to_change, store_to_read
 from agl.store.sqlite import SqliteLightningStore
 
 
@@ -30,3 +30,10 @@ def test_a_url_is_a_served_store() -> None:
 def test_a_place_without_a_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no store at .*store\.sqlite"):
         store_to_read(str(tmp_path))
+
+
+async def test_a_store_to_change_is_made_where_there_is_none(tmp_path: Path) -> None:
+    for expected in ([], ["r"]):
+        async with store_to_change(tmp_path / "store.sqlite") as store:
+            assert [run.run_id for run in (await store.query_runs()).items] == expected
+            await store.add_run(name="n", run_id="r")
