@@ -6,7 +6,16 @@ from agl.algorithms.base import RunContext
 
 
 class SearchEndedError(Exception):
-    """The search ends here, with the best so far: a budget is spent, or going on makes no sense."""
+    """The search ends here, with the best so far: a budget is spent, or going on makes no sense.
+
+    Args:
+        more: the setting with which a resumed run goes on from here, as ``budget.max_rollouts=400``; empty where there
+            is none.
+    """
+
+    def __init__(self, message: str, *, more: str = "") -> None:
+        super().__init__(message)
+        self.more = more
 
 
 class OutageError(Exception):

@@ -73,6 +73,8 @@ class Search:
     repaired: Counter[str] = field(default_factory=Counter[str])
     candidates: dict[str, Candidate] = field(default_factory=dict[str, Candidate])
     """All that were scored, in the order in which they came."""
+    more: str = ""
+    """The setting with which a search that a budget has ended goes on; empty where none has."""
     _begun: float | None = None
     _num_canaries: int = 0
 
@@ -114,6 +116,8 @@ class Search:
                 f"{len(bad)} of {len(rollouts)} rollouts with the first prompts gave no reward, more than"
                 f" algorithm.max_bad_fraction={self.settings.max_bad_fraction}; the first: {first_cause(bad)}"
             )
+        if self.settings.budget is not None:
+            self.settings.budget.check_prices(self.spent)
         self.context.metrics.note(f"first prompts: {self.scores_of(self.start)}; {self._estimate()}")
         await self.report()
 
@@ -127,7 +131,7 @@ class Search:
             with self.working():
                 await self.settings.search(self)
         except SearchEndedError as ended:
-            reason = str(ended)
+            reason, self.more = str(ended), ended.more
         except OutageError as down:
             if self.best is self.start:
                 raise RunStoppedError(f"{down}; nothing better was found before") from down
@@ -260,26 +264,10 @@ class Search:
         budget = self.settings.budget
         if budget is None:
             return
-        spent = self.spent
-        if num_rollouts > budget.rollouts_left(spent):
-            raise SearchEndedError(
-                f"the next {num_rollouts} rollouts would pass budget.max_rollouts={budget.max_rollouts}"
-                f" (spent: {spent})"
-            )
-        if budget.max_cost is not None and spent.unpriced_calls:
-            raise RunStoppedError(
-                f"algorithm.budget.max_cost={budget.max_cost:g} cannot be kept: {spent.unpriced_calls} calls have no"
-                " known price; give it, as in proxy.prices.MODEL={input: 0.5, output: 1.5} (USD per million tokens)"
-            )
         agents, optimizer = self.scorer.spent, self.optimizer.spent
-        likely = (
-            spent
-            + agents.of_calls(num_rollouts / max(agents.rollouts, 1))
-            + optimizer.of_calls(num_questions / max(self.optimizer.num_asked, 1))
-        )
-        limit = budget.exceeded_by(likely)
-        if limit is not None:
-            raise SearchEndedError(f"budget.{limit} is spent, or would be (spent: {spent})")
+        more = agents.of_calls(num_rollouts / max(agents.rollouts, 1))
+        more += optimizer.of_calls(num_questions / max(self.optimizer.num_asked, 1))
+        budget.check(self.spent, replace(more, rollouts=num_rollouts))
 
     async def report(self) -> None:
         """Report the round that has ended and begin the next one."""
@@ -339,7 +327,10 @@ class Search:
         store, run_id = self.context.store, self.context.run_id
         left = await abandon_rollouts(store, run_id=run_id)
         self.earlier = replace(await spent_in_vain(store, run_id), seconds=self.earlier.seconds)
-        raise SearchEndedError(f"budget.max_minutes={minutes:g} is spent; {left} rollouts were given up")
+        raise SearchEndedError(
+            f"budget.max_minutes={minutes:g} is spent; {left} rollouts were given up",
+            more=f"budget.max_minutes={2 * minutes:g}",
+        )
 
     async def _note_time(self) -> None:
         """Write down how long the search has been at work, for a process that goes on with it."""

@@ -153,6 +153,7 @@ class PromptSearch(RetrySettings, ABC):
         try:
             await search.begin()
         except SearchEndedError as ended:
+            search.more = ended.more
             return await self._evaluate(search.context, search.start), f"ended early: {ended}"
         return await self._evaluate(search.context, search.start), await search.run()
 
@@ -173,7 +174,7 @@ class PromptSearch(RetrySettings, ABC):
             prompts_dir=search.archive.folder,
             prompts=dict(best.prompts),
             first_prompts=dict(search.start.prompts),
-            further=self.further(),
+            further=search.more or self.further(),
             diagnosis=notes,
         )
 

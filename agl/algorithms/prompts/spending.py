@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agl.errors import ConfigError
+from agl.algorithms.prompts.endings import SearchEndedError
+from agl.errors import ConfigError, RunStoppedError
 from agl.evaluation.rollouts import ABANDONED
 from agl.proxy.accounts import call_from_span
 from agl.store.base import LightningStore
@@ -122,9 +122,46 @@ class Budget:
             None,
         )
 
-    def rollouts_left(self, spent: Spent) -> float:
-        """Return how many more rollouts of the agent are allowed."""
-        return math.inf if self.max_rollouts is None else max(0, self.max_rollouts - spent.rollouts)
+    def check(self, spent: Spent, more: Spent) -> None:
+        """Check that something may begin.
+
+        Args:
+            spent: what was taken so far.
+            more: what it takes, as far as that is known or likely.
+
+        Raises:
+            SearchEndedError: it would pass a limit; the message names it.
+            RunStoppedError: there is a limit of cost, and calls whose price nobody knows.
+        """
+        if self.max_rollouts is not None and spent.rollouts + more.rollouts > self.max_rollouts:
+            raise SearchEndedError(
+                f"the next {more.rollouts} rollouts would pass budget.max_rollouts={self.max_rollouts}"
+                f" (spent: {spent})",
+                more=self._doubled("max_rollouts", at_least=spent.rollouts + more.rollouts),
+            )
+        self.check_prices(spent)
+        limit = self.exceeded_by(spent + more)
+        if limit is not None:
+            raise SearchEndedError(
+                f"budget.{limit} is spent, or would be (spent: {spent})",
+                more=self._doubled(limit.partition("=")[0]),
+            )
+
+    def check_prices(self, spent: Spent) -> None:
+        """Check that a limit of cost can be kept.
+
+        Raises:
+            RunStoppedError: there are calls whose price nobody knows.
+        """
+        if self.max_cost is not None and spent.unpriced_calls:
+            raise RunStoppedError(
+                f"algorithm.budget.max_cost={self.max_cost:g} cannot be kept: {spent.unpriced_calls} calls have no"
+                " known price; give it, as in proxy.prices.MODEL={input: 0.5, output: 1.5} (USD per million tokens)"
+            )
+
+    def _doubled(self, name: str, *, at_least: int = 0) -> str:
+        """The setting with twice the limit, as ``budget.max_minutes=30``, or with what is needed where that is more."""
+        return f"budget.{name}={max(2 * getattr(self, name), at_least):g}"
 
 
 def spent_in(rollout: Rollout, spans: Sequence[Span], *, is_agent: bool = True) -> Spent:

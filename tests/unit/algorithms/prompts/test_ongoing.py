@@ -172,6 +172,8 @@ async def test_a_limit_of_cost_without_prices_is_no_limit_and_refused(tmp_path: 
         found.search.scorer.spent = Spent(rollouts=4, calls=4, unpriced_calls=4)
         with pytest.raises(RunStoppedError, match=r"max_cost=1 cannot be kept: 4 calls.*proxy.prices"):
             found.search.check_budget(1)
+        with pytest.raises(RunStoppedError, match=r"max_cost=1 cannot be kept: 4 calls"):
+            await found.search.begin()  # before anything but the first prompts was paid for
 
 
 async def test_time_runs_only_while_the_search_is_at_work(tmp_path: Path) -> None:

@@ -123,6 +123,20 @@ async def test_a_budget_that_allows_nothing_ends_with_the_first_prompts(tmp_path
     assert result.prompts == RESOURCES
     assert result.before is result.after
     assert len(claimed) == 2
+    assert result.further == "budget.max_rollouts=6"
+
+
+async def test_a_search_that_a_budget_has_ended_goes_on_with_a_larger_one(tmp_path: Path) -> None:
+    async with InMemoryLightningStore() as store:
+        async with context_of(store, tmp_path, script_of) as (context, _, _, _):
+            settings = OneBetter(**SETTINGS, budget=Budget(max_rollouts=5))
+            first = await settings.run(replace(context, resources=RESOURCES))
+        assert (first.prompts, first.further) == (RESOURCES, "budget.max_rollouts=10")
+        async with context_of(store, tmp_path, script_of, resume=True) as (context, _, _, _):
+            settings = OneBetter(**SETTINGS, budget=Budget(max_rollouts=10))
+            second = await settings.run(replace(context, resources=RESOURCES))
+    assert second.prompts["prompt"].template == BETTER.template
+    assert second.further == ""
 
 
 async def test_an_evaluation_of_failures_stops_the_run_and_is_done_again_when_resumed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from prompt_searches import proxied_call
 
+from agl.algorithms.prompts.endings import SearchEndedError
 from agl.algorithms.prompts.spending import Budget, Spent, spent_in, spent_in_rollout, spent_in_vain
 from agl.errors import ConfigError
 from agl.evaluation.rollouts import set_aside
@@ -21,8 +22,30 @@ def test_a_budget_names_the_first_limit_that_is_passed() -> None:
     assert budget.exceeded_by(Spent(rollouts=11)) == "max_rollouts=10"
     assert budget.exceeded_by(Spent(tokens=101)) == "max_tokens=100"
     assert budget.exceeded_by(Spent(seconds=121)) == "max_minutes=2"
-    assert budget.rollouts_left(Spent(rollouts=7)) == 3
-    assert Budget().rollouts_left(Spent(rollouts=7)) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("spent", "more", "words", "setting"),
+    [
+        (
+            Spent(rollouts=7),
+            Spent(rollouts=4),
+            "next 4 rollouts would pass budget.max_rollouts=10",
+            "max_rollouts=20",
+        ),
+        (Spent(rollouts=7), Spent(rollouts=30), "next 30 rollouts would pass", "max_rollouts=37"),
+        (Spent(tokens=60), Spent(tokens=41), "budget.max_tokens=100 is spent, or would be", "max_tokens=200"),
+        (Spent(seconds=121), Spent(), "budget.max_minutes=2 is spent", "max_minutes=4"),
+    ],
+)
+def test_what_would_pass_a_limit_ends_the_search_and_says_which_would_do(
+    spent: Spent, more: Spent, words: str, setting: str
+) -> None:
+    budget = Budget(max_rollouts=10, max_tokens=100, max_minutes=2)
+    budget.check(Spent(rollouts=7, tokens=60), Spent(rollouts=3, tokens=40))
+    with pytest.raises(SearchEndedError, match=words) as ended:
+        budget.check(spent, more)
+    assert ended.value.more == f"budget.{setting}"
 
 
 @pytest.mark.parametrize("limits", [{"max_cost": 0.0}, {"max_rollouts": -1}, {"max_minutes": 0}])
