@@ -21,6 +21,7 @@ from agl.cli.export_command import exporting
 from agl.cli.import_command import importing
 from agl.cli.init_command import init
 from agl.cli.interrupts import INTERRUPTED
+from agl.cli.ls_command import listing
 from agl.cli.store.commands import store
 from agl.errors import AglError
 
@@ -269,6 +270,7 @@ app.add_typer(exporting)
 app.add_typer(importing)
 app.add_typer(init)
 app.add_typer(store, name="store")
+app.add_typer(listing)
 
 
 def main() -> None:
