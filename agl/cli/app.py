@@ -16,12 +16,16 @@ from typer.core import TyperGroup
 
 from agl import __version__
 from agl.cli.arguments import Cfg, ConfigDir, OptionalResume, Overrides
+from agl.cli.cancel_command import cancelling
 from agl.cli.eval_command import evaluation
 from agl.cli.export_command import exporting
 from agl.cli.import_command import importing
 from agl.cli.init_command import init
 from agl.cli.interrupts import INTERRUPTED
 from agl.cli.ls_command import listing
+from agl.cli.regrade_command import regrading
+from agl.cli.replay_command import replaying
+from agl.cli.retry_command import retrying
 from agl.cli.store.commands import store
 from agl.errors import AglError
 
@@ -271,6 +275,10 @@ app.add_typer(importing)
 app.add_typer(init)
 app.add_typer(store, name="store")
 app.add_typer(listing)
+app.add_typer(cancelling)
+app.add_typer(retrying)
+app.add_typer(replaying)
+app.add_typer(regrading)
 
 
 def main() -> None:

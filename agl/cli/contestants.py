@@ -225,7 +225,7 @@ async def _from_served(spec: str, name: str, store: LightningStore) -> Choice:
                 found = await store.get_resources_by_id(spec)
             except NotFoundError as error:
                 raise ConfigError(_unknown(spec, store.location)) from error
-        return await _from_version(found, store, RUNS / str(found.run_id))
+        return await choice_from_version(found, store, RUNS / str(found.run_id))
 
 
 async def _latest_of(name: str, store: LightningStore) -> NamedResources | None:
@@ -259,7 +259,7 @@ async def _found_in(spec: str, store: LightningStore, folder: Path) -> Choice | 
     try:
         async with store:
             found = await store.get_resources_by_id(spec)
-            return await _from_version(found, store, folder)
+            return await choice_from_version(found, store, folder)
     except NotFoundError:
         return None
     except StoreError as error:  # of another version of agl, or just being made
@@ -274,7 +274,7 @@ def _unknown(spec: str, where: str) -> str:
     )
 
 
-async def _from_version(found: NamedResources, store: LightningStore, folder: Path) -> Choice:
+async def choice_from_version(found: NamedResources, store: LightningStore, folder: Path) -> Choice:
     """The contestant that a version of resources describes."""
     resources: dict[str, Json] = {}
     weights: SavedWeights | None = None
