@@ -56,6 +56,19 @@ class LongLived(Protocol):
         ...
 
 
+@runtime_checkable
+class Bound(Protocol):
+    """An agent that can tell, before it is run, whether it gets all that it takes by name."""
+
+    def check_resources(self, resources: Mapping[str, Resource]) -> None:
+        """Check that every parameter finds a value among these resources, its settings and defaults.
+
+        Raises:
+            MissingResourceError: one does not.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What an agent may return that tells its reward from what it has to say.

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, ParamSpec, TypeGuard, TypeVar, cast, overload
 
-from agl.agents.base import Agent, Assignment, opened
+from agl.agents.base import Agent, Assignment, Bound, opened
 from agl.agents.binding import BoundFunction, check_function
 from agl.agents.calling import GIVEN, call, given_by
 from agl.agents.isolation import IsolatedAgent
 from agl.agents.lit_agent import InstanceAgent, LitAgent, built
 from agl.agents.load import absolute_target, load_object
 from agl.errors import ConfigError
+from agl.types import Resource
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,6 +74,10 @@ class CallableAgent:
         """Call the function for this attempt and return what it returns."""
         return await call(self._bound, given_by(assignment), assignment)
 
+    def check_resources(self, resources: Mapping[str, Resource]) -> None:
+        """Check that the function finds all it takes."""
+        self._bound.arguments(dict.fromkeys(GIVEN), resources)
+
 
 class FunctionAgent:
     """A function, or a class or object of ``LitAgent``, named by text as an agent.
@@ -107,6 +112,11 @@ class FunctionAgent:
     async def run(self, assignment: Assignment) -> object:
         """Call the user's code for this attempt and return what it returns."""
         return await self._agent.run(assignment)
+
+    def check_resources(self, resources: Mapping[str, Resource]) -> None:
+        """Check that the target finds all it takes; that of a process of its own is checked there."""
+        if isinstance(self._agent, Bound):
+            self._agent.check_resources(resources)
 
     def running(self) -> AbstractAsyncContextManager[object]:
         """Set up what the target needs set up."""

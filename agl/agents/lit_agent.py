@@ -14,7 +14,7 @@ from agl.agents.binding import BoundFunction
 from agl.agents.calling import GIVEN, call, given_by
 from agl.agents.threads import in_thread
 from agl.errors import ConfigError
-from agl.types import Mode
+from agl.types import Mode, Resource
 
 Task = TypeVar("Task")
 _METHODS: Mapping[Mode, str] = {
@@ -78,6 +78,11 @@ class InstanceAgent:
     async def run(self, assignment: Assignment) -> object:
         """Call the method for the rollout's mode and return what it returns."""
         return await call(self._bound[assignment.rollout.mode], given_by(assignment), assignment)
+
+    def check_resources(self, resources: Mapping[str, Resource]) -> None:
+        """Check that the method of every mode finds all it takes."""
+        for bound in self._bound.values():
+            bound.arguments(dict.fromkeys(GIVEN), resources)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from agl import __version__
 from agl.cli.arguments import Cfg, ConfigDir, OptionalResume, Overrides
 from agl.cli.cancel_command import cancelling
+from agl.cli.doctor_command import doctor
 from agl.cli.eval_command import evaluation
 from agl.cli.export_command import exporting
 from agl.cli.import_command import importing
@@ -273,6 +274,7 @@ app.add_typer(evaluation)
 app.add_typer(exporting)
 app.add_typer(importing)
 app.add_typer(init)
+app.add_typer(doctor)
 app.add_typer(store, name="store")
 app.add_typer(listing)
 app.add_typer(cancelling)
