@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from agl import __version__
 from agl.cli.arguments import Cfg, ConfigDir, OptionalResume, Overrides
 from agl.cli.cancel_command import cancelling
+from agl.cli.diff_command import comparing
 from agl.cli.doctor_command import doctor
 from agl.cli.eval_command import evaluation
 from agl.cli.export_command import exporting
@@ -27,6 +28,7 @@ from agl.cli.ls_command import listing
 from agl.cli.regrade_command import regrading
 from agl.cli.replay_command import replaying
 from agl.cli.retry_command import retrying
+from agl.cli.show_command import showing
 from agl.cli.store.commands import store
 from agl.errors import AglError
 
@@ -85,7 +87,7 @@ app = typer.Typer(
     cls=Boundary,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    add_completion=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -277,10 +279,12 @@ app.add_typer(init)
 app.add_typer(doctor)
 app.add_typer(store, name="store")
 app.add_typer(listing)
+app.add_typer(showing)
 app.add_typer(cancelling)
 app.add_typer(retrying)
 app.add_typer(replaying)
 app.add_typer(regrading)
+app.add_typer(comparing)
 
 
 def main() -> None:

@@ -79,15 +79,20 @@ def main(overrides: Sequence[str], options: Options) -> None:
     if options.cfg:
         print(settings_text(settings), end="")
         return
-    with redirect_stdout(sys.stderr), Progress(sys.stderr, "evaluating") as progress:
-        # what an agent prints goes to standard error: the report has standard output for itself
-        progress.draw("starting")  # libraries and weights take their time
-        found = _found(settings, options, progress)
+    found = evaluated(settings, options)
     if options.as_json:
         print(json.dumps(found.as_json(), indent=1))  # ASCII: whatever the terminal reads
     else:
         print("\n".join(found.lines()))
     refuse_low(found.evaluated["reward"]["mean"], options.fail_under)
+
+
+def evaluated(settings: Settings, options: Options) -> Found:
+    """Evaluate as the settings say, with progress on standard error."""
+    with redirect_stdout(sys.stderr), Progress(sys.stderr, "evaluating") as progress:
+        # what an agent prints goes to standard error: the report has standard output for itself
+        progress.draw("starting")  # libraries and weights take their time
+        return _found(settings, options, progress)
 
 
 def refuse_low(mean: float | None, fail_under: float | None) -> None:

@@ -211,7 +211,7 @@ def _asked(span: Span) -> str:
 def _messages(text: object) -> list[Mapping[str, Any]]:
     """The messages of a request; what is none is shown as one."""
     try:
-        found = json.loads(text) if isinstance(text, str) else []
+        found: object = json.loads(text) if isinstance(text, str) else []
     except ValueError:
         return []
     items = cast("list[object]", found) if isinstance(found, list) else [found]
