@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -17,6 +18,7 @@ from typer.core import TyperGroup
 from agl import __version__
 from agl.cli.arguments import Cfg, ConfigDir, OptionalResume, Overrides
 from agl.cli.cancel_command import cancelling
+from agl.cli.completion import answering_bash, complete_runs
 from agl.cli.diff_command import comparing
 from agl.cli.doctor_command import doctor
 from agl.cli.eval_command import evaluation
@@ -47,6 +49,8 @@ class Boundary(TyperGroup):
             error = _cause(raised)
             if _is_of_parser(error):
                 raise
+            if isinstance(error, BrokenPipeError) and _nobody_reads():
+                raise typer.Exit(1) from None
             notes = list(dict.fromkeys([*getattr(raised, "__notes__", []), *getattr(error, "__notes__", [])]))
             if not notes and not isinstance(error, AglError | KeyboardInterrupt):
                 traceback.print_exception(raised)
@@ -75,6 +79,15 @@ def _cause(error: BaseException) -> BaseException:
             if isinstance(cause, kind):
                 return cause
     return causes[0]
+
+
+def _nobody_reads() -> bool:
+    """Whether the reader of standard output has gone, as ``head`` does when it has seen enough."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    return False
 
 
 def _is_of_parser(error: BaseException) -> bool:
@@ -130,7 +143,10 @@ def train(
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume", metavar="[RUN]", help="Go on with a run: its folder or name, or the newest."
+            "--resume",
+            metavar="[RUN]",
+            help="Go on with a run: its folder or name, or the newest.",
+            autocompletion=complete_runs,
         ),
     ] = None,
     store_url: Annotated[
@@ -289,10 +305,18 @@ app.add_typer(comparing)
 
 def main() -> None:
     """Run the app with the process's arguments; this ends the process."""
+    print_anything()
     try:
-        app()
+        answering_bash(app)
     except SystemExit as ended:
         leave(ended.code)
+
+
+def print_anything(streams: Sequence[object] = ()) -> None:
+    """Let what the encoding of standard output and error lacks be printed as ``\\xe9`` instead of raising an error."""
+    for stream in streams or (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def leave(code: object, *, end: Callable[[int], object] = os._exit) -> None:

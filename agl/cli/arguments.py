@@ -9,11 +9,16 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from agl.cli.completion import complete_overrides, complete_runs
 from agl.cli.run_folder import NEWEST
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="OVERRIDES", help="+recipe=NAME, GROUP=CHOICE, KEY=VALUE; --cfg shows the keys."),
+    typer.Argument(
+        metavar="OVERRIDES",
+        help="+recipe=NAME, GROUP=CHOICE, KEY=VALUE; --cfg shows the keys.",
+        autocompletion=complete_overrides,
+    ),
 ]
 ConfigDir = Annotated[Path | None, typer.Option(help="A further folder of config groups and recipes.")]
 Cfg = Annotated[bool, typer.Option("--cfg", help="Print the composed settings and exit.")]
@@ -29,7 +34,10 @@ StoreUrl = Annotated[
 RunDir = Annotated[
     str | None,
     typer.Option(
-        "--run-dir", metavar="RUN", help="A run: its folder, or its name under runs/. Default: the newest."
+        "--run-dir",
+        metavar="RUN",
+        help="A run: its folder, or its name under runs/. Default: the newest.",
+        autocompletion=complete_runs,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agl.cli.arguments import ConfigDir, Overrides
-from agl.cli.records import AsJson
+from agl.cli.arguments import AsJson, ConfigDir, Overrides
 
 doctor = typer.Typer()
 

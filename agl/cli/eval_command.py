@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from agl.cli.arguments import Cfg, ConfigDir, OptionalResume, Overrides
+from agl.cli.completion import complete_runs
 
 evaluation = typer.Typer()
 
@@ -15,6 +16,7 @@ Resources = Annotated[
     str | None,
     typer.Option(
         metavar="WHO",
+        autocompletion=complete_runs,
         help="Who is evaluated: a run (folder or name), the id of resources, latest (the newest run of the recipe) or"
         " base (what the settings begin with). Default: latest; base where there is none or an override names a model.",
     ),
@@ -22,7 +24,9 @@ Resources = Annotated[
 Against = Annotated[
     str | None,
     typer.Option(
-        metavar="WHO", help="Whom it is compared with: the same, or the folder of an earlier evaluation."
+        metavar="WHO",
+        autocompletion=complete_runs,
+        help="Whom it is compared with: the same, or the folder of an earlier evaluation.",
     ),
 ]
 Repeats = Annotated[int | None, typer.Option("--repeats", "-k", help="Rollouts of each task.")]
@@ -49,6 +53,7 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="[RUN]",
+        autocompletion=complete_runs,
         help="Go on with an evaluation: its folder or name, or the newest that has not ended.",
     ),
 ]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agl.cli.records import AsJson
+from agl.cli.arguments import AsJson
 from agl.cli.starters import Starter
 
 init = typer.Typer()

@@ -14,9 +14,7 @@ from agl.errors import ConfigError
 
 NAME_IN_FILES = "STARTER"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-_DEVICES = frozenset(
-    {"con", "prn", "aux", "nul"} | {f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10)}
-)
+_DEVICES = re.compile(r"(?i:con|prn|aux|nul|(com|lpt)[0-9])")
 """Names that Windows gives to no file (https://learn.microsoft.com/windows/win32/fileio/naming-a-file)."""
 _RENAMED: Mapping[str, str] = {"gitignore": ".gitignore"}
 _SKIPPED = ("__pycache__",)
@@ -32,9 +30,9 @@ def check_name(name: str, *, taken: Sequence[str]) -> None:
     Raises:
         ConfigError: it cannot; says what can.
     """
-    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name.lower() in _DEVICES:
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or _DEVICES.fullmatch(name):
         near = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")[:60]
-        if not _NAME.fullmatch(near) or keyword.iskeyword(near) or near.lower() in _DEVICES:
+        if not _NAME.fullmatch(near) or keyword.iskeyword(near) or _DEVICES.fullmatch(near):
             near = f"my_{near}".rstrip("_") if near else "my_agent"
         raise ConfigError(
             f"{name!r} cannot be the name of a recipe: take letters, digits and _, a letter first, and no word of"
