@@ -42,7 +42,7 @@ def export(
     \b
     For example:
       agl export what=policy --out my-model
-      agl export what=policy adapter=true --run-dir runs/NAME
+      agl export what=policy lora=adapter --run-dir runs/NAME
       agl export what=prompts format=python --out my_prompts.py
       agl export what=spans --out spans.jsonl
       agl export what=rollouts format=parquet status=failed

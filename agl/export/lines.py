@@ -20,11 +20,13 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def line_of(record: Recorded) -> bytes:
-    """Return the record as one line, with the line break."""
-    return b'{"record":"%s",%s\n' % (
-        _NAMES[type(record)].encode(),
-        record.model_dump_json().encode("utf-8")[1:],
-    )
+    """Return the record as one line, with the line break; equal records are equal lines."""
+    kind = type(record)
+    fields = record.__dict__
+    ordered = kind.trusted(
+        {name: fields[name] for name in kind.model_fields}
+    )  # stores have an order of their own
+    return b'{"record":"%s",%s\n' % (_NAMES[kind].encode(), ordered.model_dump_json().encode("utf-8")[1:])
 
 
 def record_of(value: Mapping[str, Any], where: str) -> Recorded:

@@ -11,12 +11,13 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from agl.algorithms.checkpoints import newest_checkpoint
 from agl.errors import AglError, ConfigError
 from agl.export.card import card_text, made_from
 from agl.export.origin import Origin
-from agl.export.selection import Exported, OnRollout, unheard
+from agl.export.selection import Exported, OnRollout, refuse_unknown, unheard
 from agl.export.whole import appearing
 from agl.launch.finished_runs import (
     CHECKPOINTS,
@@ -28,6 +29,7 @@ from agl.launch.finished_runs import (
 )
 from agl.learners.base import Learner, SavesAdapters
 
+Form = Literal["merged", "adapter"]
 CARD = "README.md"
 _ADAPTER = "adapter_config.json"
 
@@ -37,20 +39,21 @@ class PolicyExport:
     """The policy of a training run: its ``policy/``, else its newest checkpoint.
 
     Args:
-        adapter: only the LoRA adapter, in PEFT's form, without the weights of the base; else it is merged into them.
+        lora: ``merged`` writes whole weights, LoRA merged in; ``adapter`` only the LoRA adapter, in PEFT's form.
         gguf: llama.cpp's ``convert_hf_to_gguf.py``, to write a GGUF file beside the weights; null writes none.
         gguf_type: of the numbers in that file, as the converter's ``--outtype`` takes it: f32, f16, bf16, q8_0, ...
     """
 
-    adapter: bool = False
+    lora: Form = "merged"
     gguf: str | None = None
     gguf_type: str = "f16"
 
     def __post_init__(self) -> None:
+        refuse_unknown("lora", [self.lora], get_args(Form))
         if self.gguf is None:
             return
-        if self.adapter:
-            raise ConfigError("gguf=... converts whole weights: leave adapter out")
+        if self.lora == "adapter":
+            raise ConfigError("gguf=... converts whole weights: leave lora=adapter out")
         if not Path(self.gguf).expanduser().is_file():
             raise ConfigError(
                 f"gguf={self.gguf}: there is no such file; give the convert_hf_to_gguf.py of a llama.cpp checkout"
@@ -65,7 +68,7 @@ class PolicyExport:
     def default_path(self, origin: Origin) -> Path:
         """Return the folder that is written where none is named."""
         run_dir = _run_dir(origin)
-        return Path(f"{run_dir.resolve().name}-{'adapter' if self.adapter else 'policy'}")
+        return Path(f"{run_dir.resolve().name}-{'adapter' if self.lora == 'adapter' else 'policy'}")
 
     async def write(
         self, origin: Origin, path: Path, *, force: bool = False, on_rollout: OnRollout = unheard
@@ -79,10 +82,10 @@ class PolicyExport:
         del on_rollout
         run_dir = _run_dir(origin)
         with appearing(path, force=force) as partial:
-            written = _write_adapter if self.adapter else _write_whole
+            written = _write_adapter if self.lora == "adapter" else _write_whole
             source = await written(run_dir, origin, partial)
             title = f"{run_dir.resolve().name}: a policy trained with agl"
-            card = card_text(made_from(run_dir, source), title=title, adapter=self.adapter)
+            card = card_text(made_from(run_dir, source), title=title, adapter=self.lora == "adapter")
             (partial / CARD).write_text(card, encoding="utf-8")
             if self.gguf is not None:
                 _convert(self.gguf, partial, f"{path.name}-{self.gguf_type}", self.gguf_type)
@@ -105,7 +108,7 @@ async def _write_whole(run_dir: Path, origin: Origin, folder: Path) -> str:
     if weights is None:
         if (run_dir / POLICY / _ADAPTER).is_file():
             raise ConfigError(
-                f"{run_dir / POLICY} is a LoRA adapter, and its base is not here: export it with adapter=true"
+                f"{run_dir / POLICY} is a LoRA adapter, and its base is not here: export it with lora=adapter"
             )
         raise ConfigError(
             f"{run_dir} has no policy: neither {POLICY}/ nor a checkpoint; what=prompts exports prompts"
@@ -128,12 +131,12 @@ async def _write_adapter(run_dir: Path, origin: Origin, folder: Path) -> str:
         return f"from {POLICY}/, the run's last"
     if checkpoint is None:
         raise ConfigError(
-            f"adapter=true: {run_dir} has no checkpoint, and only these hold the adapter apart; leave it out"
+            f"lora=adapter: {run_dir} has no checkpoint, and only these hold the adapter apart; leave it out"
         )
     learner = _learner(run_dir, origin)
     if not isinstance(learner, SavesAdapters):
         raise ConfigError(
-            f"adapter=true: the learner {type(learner).__name__} of {run_dir} writes no adapter"
+            f"lora=adapter: the learner {type(learner).__name__} of {run_dir} writes no adapter"
         )
     _make(folder)
     async with restored(learner, checkpoint):

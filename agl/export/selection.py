@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import get_args
 
 from agl.errors import AglError, ConfigError
 from agl.store.base import LightningStore
@@ -72,6 +73,9 @@ class RolloutFilter:
     def __post_init__(self) -> None:
         if self.status == ():
             raise ConfigError("status=[] leaves nothing: name one, or null for all")
+        named = (self.status,) if isinstance(self.status, str) else self.status or ()
+        refuse_unknown("status", named, get_args(RolloutStatus))
+        refuse_unknown("mode", [self.mode] if self.mode else [], get_args(Mode))
         if self.min_reward is not None and not math.isfinite(self.min_reward):
             raise ConfigError(f"min_reward={self.min_reward} must be a number, or null for all")
         if self.limit is not None and self.limit < 1:
@@ -101,6 +105,17 @@ class RolloutFilter:
         asked = self.words()
         which = f"no rollout with {asked}" if asked else "no rollout"
         return AglError(f"nothing to export: {store.location} has {which}; see agl ls rollouts")
+
+
+def refuse_unknown(setting: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Check that what is given is among what is known.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    for one in given:
+        if one not in known:
+            raise ConfigError(f"{setting}={one} must be one of {', '.join(known)}")
 
 
 async def with_attempts(store: LightningStore, rollout: Rollout) -> RecordedRollout:

@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-from agl.errors import ConfigError, require_extra
+from agl.errors import require_extra
+from agl.export.selection import refuse_unknown
 
 TableFormat = Literal["jsonl", "parquet"]
 Kind = Literal["text", "json", "float", "int", "bool", "ints", "floats"]
@@ -27,8 +28,7 @@ def check_format(format: str, known: Any) -> None:  # noqa: A002 - the setting's
         ConfigError: it is unknown.
         MissingExtraError: it needs a library that is not installed.
     """
-    if format not in get_args(known):
-        raise ConfigError(f"format={format} must be one of {', '.join(get_args(known))}")
+    refuse_unknown("format", [format], get_args(known))
     if format == "parquet":
         require_extra("format=parquet", "parquet", "pyarrow")
 

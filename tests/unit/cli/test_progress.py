@@ -75,3 +75,16 @@ def test_a_file_gets_a_line_now_and_then_and_no_control_characters() -> None:
         clock.now += LINE_SECONDS
         progress.waited(WaitedFor(done=9, total=9))
     assert out.getvalue() == "evaluating 2/9\n"
+
+
+def test_work_without_a_known_end_is_told_in_place_or_now_and_then() -> None:
+    out, clock = Terminal(), Clock()
+    progress = Progress(out, "exporting", clock=clock)
+    progress.tell("200 rollouts")
+    assert seen(out.getvalue()) == "exporting 200 rollouts"
+    file = io.StringIO()
+    progress = Progress(file, "exporting", clock=clock)
+    progress.tell("1 rollout")
+    clock.now += LINE_SECONDS
+    progress.tell("2 rollouts")
+    assert file.getvalue() == "exporting 2 rollouts\n"
