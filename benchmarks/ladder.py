@@ -22,7 +22,7 @@ from report import machine, write
 
 STAGES = ("prompts", "sft", "rl")
 LONG = {
-    "prompts": ["algorithm.stages.prompts.num_sets=200", "algorithm.stages.prompts.pool_size=400"],
+    "prompts": ["algorithm.stages.prompts.beam_rounds=500"],
     "sft": ["algorithm.stages.sft.rounds=40"],
     "rl": ["algorithm.stages.rl.iterations=2000"],
 }
@@ -32,8 +32,9 @@ LONG = {
 def settings_of(kind: str) -> list[str]:
     """Return the overrides of the whole ladder, or of one stage alone."""
     if kind == "ladder":
-        return ["+algorithm.shares.prompts=0.1", "+algorithm.shares.sft=0.4", *LONG["rl"]]
-    return [*(f"~algorithm.stages.{name}" for name in STAGES if name != kind), *LONG[kind]]
+        return ["+algorithm.shares.prompts=0.25", "+algorithm.shares.sft=0.4", *LONG["rl"]]
+    alone = [f"~algorithm.stages.{name}" for name in STAGES if name != kind]
+    return [*alone, *LONG[kind], *(["algorithm.stages.sft.earlier_stages=false"] if kind == "sft" else [])]
 
 
 def climbed(folder: Path, kind: str, *, seed: int, minutes: float, questions: int) -> dict[str, Any]:
@@ -80,7 +81,7 @@ def climbed(folder: Path, kind: str, *, seed: int, minutes: float, questions: in
 def main() -> None:
     """Run the grid and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kinds", nargs="+", default=["ladder", "sft", "rl"], choices=["ladder", *STAGES])
+    parser.add_argument("--kinds", nargs="+", default=["ladder", *STAGES], choices=["ladder", *STAGES])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--minutes", type=float, default=3.0, help="budget of each run")
     parser.add_argument("--questions", type=int, default=400)
