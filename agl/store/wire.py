@@ -25,10 +25,12 @@ from agl.types import (
     AttemptedRollout,
     AttemptStatus,
     ErrorInfo,
+    RecordedRollout,
     Resource,
     Rollout,
     RolloutConfig,
     RolloutStatus,
+    Run,
     RunStatus,
     Span,
 )
@@ -170,6 +172,14 @@ class Sequence(Record):
     """POST /v1/spans/sequence; answers ``{"sequence_ids": [...]}``."""
 
     attempts: tuple[AttemptKey, ...] = Field(max_length=MAX_BATCH)
+
+
+class Restore(Record):
+    """POST /v1/restore; answers how many ``runs``, ``rollouts``, ``attempts`` and ``spans`` are new."""
+
+    runs: tuple[Run, ...] = Field(default=(), max_length=MAX_BATCH)
+    rollouts: tuple[RecordedRollout, ...] = Field(default=(), max_length=MAX_BATCH)
+    spans: tuple[Span, ...] = Field(default=(), max_length=MAX_BATCH)
 
 
 class StoredSpans(Record):

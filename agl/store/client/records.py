@@ -36,6 +36,7 @@ from agl.types import (
     MetricQuery,
     NamedResources,
     Page,
+    RecordedRollout,
     Resource,
     ResourcesQuery,
     Run,
@@ -186,6 +187,19 @@ class ClientRecords(SpanLog, ResourceBook, WorkerRegistry, RunBook, Retention):
             return Page(items=[])
         path = target(f"/v1/runs/{segment(query.run_id)}/metrics", query, without="run_id")
         return decoded(METRIC_PAGE, await self._caller.call("GET", path, lane=lane))
+
+    async def restore(
+        self,
+        *,
+        runs: Sequence[Run] = (),
+        rollouts: Sequence[RecordedRollout] = (),
+        spans: Sequence[Span] = (),
+    ) -> dict[str, int]:
+        """Store what another store recorded, in one request. Repeated safely: what is known stays as it is."""
+        records = {"runs": runs, "rollouts": rollouts, "spans": spans}
+        plain = {name: [one.model_dump(mode="json") for one in some] for name, some in records.items()}
+        body = encoded(plain, "the records to restore")
+        return decoded(COUNTS, await self._caller.call("POST", "/v1/restore", body))
 
     async def delete_run(self, run_id: str) -> dict[str, int]:
         """Delete a run with all that belongs to it. Not sent twice: the second would not find it."""

@@ -1,4 +1,4 @@
-"""Operations on the store as a whole: health, counts, metrics, tokens and backup."""
+"""Operations on the store as a whole: health, counts, metrics, tokens, backup and restoring."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from agl.errors import NotFoundError
 from agl.store import wire
 from agl.store.base import Backup
+from agl.store.restoring import Restores
 from agl.store.server.metrics import ServerMetrics
 from agl.store.server.operation import Answer, Body, Call, Operation
 from agl.store.server.records import OfRun
@@ -92,6 +93,16 @@ class Status:
                 answers="application/vnd.sqlite3",
                 may=("not_found",),
             ),
+            Operation(
+                method="POST",
+                path="/v1/restore",
+                run=_restore,
+                summary="Take in runs, rollouts with attempts, and spans as another store recorded them",
+                body=Body(kind=wire.Restore),
+                answers=dict[str, int],
+                writes=True,
+                may=("not_found", "conflict"),
+            ),
         )
 
     async def _metrics_text(self, call: Call) -> object:
@@ -137,6 +148,13 @@ async def _backup(call: Call) -> object:
         media_type="application/vnd.sqlite3",
         headers=((b"content-disposition", b'attachment; filename="store.sqlite"'),),
     )
+
+
+async def _restore(call: Call) -> object:
+    records: wire.Restore = call.body
+    if not isinstance(call.store, Restores):
+        raise RefusedError("not_found", f"the store at {call.store.location} takes in no records of others")
+    return await call.store.restore(runs=records.runs, rollouts=records.rollouts, spans=records.spans)
 
 
 async def _chunks(copy: BinaryIO) -> AsyncGenerator[bytes]:

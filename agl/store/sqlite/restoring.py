@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from agl.errors import ConflictError
+from pydantic import TypeAdapter, ValidationError
+
+from agl.errors import ConflictError, InvalidRequestError
 from agl.store.sqlite import rollouts as rollout_rows
 from agl.store.sqlite import runs as run_rows
 from agl.store.sqlite import spans as span_rows
@@ -14,7 +16,9 @@ from agl.store.sqlite.access import Access
 from agl.store.sqlite.rows import config_text, error_text, insert_rows, json_list, json_text
 from agl.store.sqlite.writer import Transaction
 from agl.types import Attempt, RecordedRollout, Run, Span
+from agl.types.record import Identifier
 
+_IDENTIFIER: TypeAdapter[str] = TypeAdapter(Identifier)
 _INSERT_ATTEMPT = (
     "INSERT INTO attempt (attempt_id, rollout, sequence_id, worker_id, status, started_at, last_heartbeat_at,"
     " finished_at, error, lease, position, rollout_created_at)"
@@ -34,7 +38,21 @@ class SqliteRestoring:
         spans: Sequence[Span] = (),
     ) -> dict[str, int]:
         """Store runs, rollouts with their attempts, and spans, all or none; what is known by its id stays as it is."""
-        return await self._access.write(lambda transaction: _restored(transaction, runs, rollouts, spans))
+        given = (list(runs), list(rollouts), list(spans))
+        _refuse_bad_ids(*given[:2])
+        return await self._access.write(lambda transaction: _restored(transaction, *given))
+
+
+def _refuse_bad_ids(runs: Sequence[Run], rollouts: Sequence[RecordedRollout]) -> None:
+    """Check that every id fits one segment of a URL's path, as the store's other calls ask."""
+    ids = [run.run_id for run in runs]
+    for rollout in rollouts:
+        ids += [rollout.rollout_id, *(attempt.attempt_id for attempt in rollout.attempts)]
+    for one in ids:
+        try:
+            _IDENTIFIER.validate_python(one)
+        except ValidationError as error:
+            raise InvalidRequestError(f"{one!r} is no id of a run, rollout or attempt") from error
 
 
 def _restored(
@@ -77,6 +95,8 @@ def _add_rollouts(transaction: Transaction, rollouts: Sequence[RecordedRollout])
     by_id = {rollout.rollout_id: rollout for rollout in rollouts}
     known = rollout_rows.rollouts_by_id(transaction.db, list(by_id))
     new = [rollout for rollout_id, rollout in by_id.items() if rollout_id not in known]
+    for rollout in new:
+        _refuse_impossible(rollout)
     _refuse_known_attempts(transaction, [attempt for rollout in new for attempt in rollout.attempts])
     positions = [transaction.position() for _ in new]
     rows = [_rollout_row(rollout, position) for rollout, position in zip(new, positions, strict=True)]
@@ -88,6 +108,14 @@ def _add_rollouts(transaction: Transaction, rollouts: Sequence[RecordedRollout])
     ]
     insert_rows(transaction.db, _INSERT_ATTEMPT, attempts)
     return new
+
+
+def _refuse_impossible(rollout: RecordedRollout) -> None:
+    attempts = rollout.attempts
+    if any(attempt.rollout_id != rollout.rollout_id for attempt in attempts):
+        raise InvalidRequestError(f"rollout {rollout.rollout_id} has an attempt of another rollout")
+    if len({attempt.sequence_id for attempt in attempts}) < len(attempts):
+        raise InvalidRequestError(f"two attempts of rollout {rollout.rollout_id} have the same sequence_id")
 
 
 def _refuse_known_attempts(transaction: Transaction, attempts: Sequence[Attempt]) -> None:

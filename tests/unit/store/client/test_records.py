@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from recorded_runs import RUN, rollout, span
 from scripted_store import ScriptedStore
 
 from agl.errors import InvalidRequestError, NotFoundError, StoreUnavailableError
 from agl.store import wire
 from agl.store.client import HttpStore
+from agl.store.restoring import Restores
 from agl.types import MetricQuery, RunQuery, Span, SpanQuery, WorkerQuery
 
 WORKER = {"worker_id": "w", "registered_at": 1.0, "last_heartbeat_at": 1.0}
@@ -114,3 +116,14 @@ async def test_a_run_is_sent_with_its_settings(client: HttpStore, server: Script
     server.on("POST /v1/runs", lambda one: {**one.json, "created_at": 1.0})
     run = await client.add_run(name="ppo", settings={"a": {"b": 1}}, git_commit="c")
     assert (run.run_id, run.settings, run.git_commit) == ("run-1", {"a": {"b": 1}}, "c")
+
+
+async def test_records_of_another_store_are_sent_as_they_are(
+    client: HttpStore, server: ScriptedStore
+) -> None:
+    server.on("POST /v1/restore", lambda _: {"runs": 1, "rollouts": 1, "attempts": 1, "spans": 1})
+    assert isinstance(client, Restores)
+    counts = await client.restore(runs=[RUN], rollouts=[rollout(1)], spans=[span(1, 1)])
+    assert counts == {"runs": 1, "rollouts": 1, "attempts": 1, "spans": 1}
+    sent = wire.Restore.model_validate(server.asked[0].json)
+    assert sent == wire.Restore(runs=(RUN,), rollouts=(rollout(1),), spans=(span(1, 1),))

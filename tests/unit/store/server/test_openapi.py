@@ -16,6 +16,7 @@ PATHS = {
     "/v1/resources": {"get", "post"},
     "/v1/resources/latest": {"get"},
     "/v1/resources/{resources_id}": {"get"},
+    "/v1/restore": {"post"},
     "/v1/rollouts": {"get", "post"},
     "/v1/rollouts/dequeue": {"get", "post"},
     "/v1/rollouts/dequeue/undo": {"post"},

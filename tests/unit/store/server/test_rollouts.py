@@ -222,6 +222,7 @@ async def test_an_attempt_of_a_scoped_token_is_all_it_may_touch(store: SqliteSto
             ("PATCH", "/v1/rollouts/a"),
             ("POST", "/v1/tokens"),
             ("GET", "/v1/backup"),
+            ("POST", "/v1/restore"),
             ("GET", "/metrics"),
             ("GET", "/v1/statistics"),
             ("DELETE", "/v1/spans"),

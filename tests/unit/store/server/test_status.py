@@ -3,12 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import httpx
+from recorded_runs import rollout, span
 from served_stores import served
 
 from agl.store.base import LightningStore
+from agl.store.mongo import MongoStore
 from agl.store.server.status import Health
 from agl.store.sqlite import SqliteStore
-from agl.types import RolloutRequest
+from agl.types import RolloutRequest, SpanQuery
 from agl.types.tokens import scope_of
 
 
@@ -109,3 +111,27 @@ async def test_a_store_without_a_file_has_no_backup() -> None:
         async with served(remote) as client:
             answer = await client.get("/v1/backup")
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+
+
+async def test_records_of_another_store_come_in_as_they_are(
+    client: httpx.AsyncClient, store: SqliteStore
+) -> None:
+    record, one = rollout(1), span(1, 1)
+    body = {"rollouts": [record.model_dump(mode="json")], "spans": [one.model_dump(mode="json")]}
+    for new in (1, 0):
+        answer = await client.post("/v1/restore", json=body)
+        assert answer.json() == {"runs": 0, "rollouts": new, "attempts": new, "spans": new}
+    assert (await store.query_spans(SpanQuery(rollout_id="ro-1"))).items == [one]
+    assert (await store.get_latest_attempt("ro-1")) == record.attempts[0]
+    body = {"spans": [one.model_dump(mode="json") | {"attempt_id": "at-9", "span_id": "other"}]}
+    assert (await client.post("/v1/restore", json=body)).status_code == 404
+    assert (await client.post("/v1/restore", json={"rollouts": [{"rollout_id": "x"}]})).status_code == 422
+
+
+async def test_a_store_that_takes_in_nothing_and_a_read_only_server_say_so(store: SqliteStore) -> None:
+    async with served(store, read_only=True) as client:
+        assert (await client.post("/v1/restore", json={})).status_code == 403
+    async with served(MongoStore("mongodb://127.0.0.1:1")) as client:
+        answer = await client.post("/v1/restore", json={})
+    assert answer.status_code == 404
+    assert "takes in no records of others" in answer.json()["error"]["message"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from store_kinds import Clock
 
-from agl.errors import ConflictError, NotFoundError
+from agl.errors import ConflictError, InvalidRequestError, NotFoundError
 from agl.store.paging import iter_attempts, iter_rollouts, iter_runs, iter_spans
 from agl.store.restoring import Restores
 from agl.store.sqlite import SqliteStore
@@ -25,7 +25,6 @@ from agl.types import (
     SpanQuery,
     SpanStatus,
 )
-
 
 
 @pytest.fixture
@@ -171,9 +170,31 @@ async def test_spans_of_no_known_attempt_take_everything_back(store: SqliteStore
 
 async def test_an_attempt_of_another_rollout_is_refused(store: SqliteStore) -> None:
     await store.restore(rollouts=[FINISHED])
-    other = FINISHED.model_copy(update={"rollout_id": "other"})
+    attempts = (FINISHED.attempts[0].model_copy(update={"rollout_id": "other"}),)
+    other = FINISHED.model_copy(update={"rollout_id": "other", "attempts": attempts})
     with pytest.raises(ConflictError, match="attempt at-1 is another rollout's here"):
         await store.restore(rollouts=[other])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"rollout_id": "a/b", "attempts": ()}, "'a/b' is no id"),
+        ({"attempts": (attempt(1, "failed").model_copy(update={"attempt_id": ""}),)}, "'' is no id"),
+        ({"rollout_id": "other"}, "rollout other has an attempt of another rollout"),
+        (
+            {"attempts": (attempt(1, "failed"), attempt(1, "failed").model_copy(update={"attempt_id": "x"}))},
+            "two attempts of rollout ro have the same sequence_id",
+        ),
+        ({"priority": 2**70}, "a number is too large"),
+    ],
+)
+async def test_records_that_no_store_has_are_refused(
+    store: SqliteStore, wrong: dict[str, Any], message: str
+) -> None:
+    record = FINISHED.model_copy(update=wrong)
+    with pytest.raises(InvalidRequestError, match=message):
+        await store.restore(rollouts=[record])
 
 
 async def test_the_counts_of_the_store_know_of_them(store: SqliteStore) -> None:
