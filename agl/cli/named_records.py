@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from agl.cli.progress import Progress
-from agl.cli.records import file_of_records, records_to_read
+from agl.cli.records import file_of_records, newest_run_folder, records_to_read
 from agl.cli.run_folder import RUNS, SETTINGS_FILE
 from agl.cli.text import shortened
 from agl.errors import ConfigError, InvalidRequestError, NotFoundError
@@ -67,7 +68,8 @@ async def record_named(
     async with store:
         record = await find(store, wanted, kinds=kinds)
         if record is None:
-            raise await unknown_id(store, wanted, kinds=kinds)
+            everywhere = None if store_url is not None or run_dir is not None else f"any run under {RUNS}"
+            raise await unknown_id(store, wanted, kinds=kinds, place=everywhere)
         yield store, record
 
 
@@ -165,8 +167,17 @@ async def _attempt(store: LightningStore, wanted: str) -> Attempt | None:
     return None
 
 
-async def unknown_id(store: LightningStore, wanted: str, *, kinds: Sequence[Kind] = KINDS) -> ConfigError:
-    """Return the error that says that no record has that id, with like ids and the command that lists them all."""
+async def unknown_id(
+    store: LightningStore, wanted: str, *, kinds: Sequence[Kind] = KINDS, place: str | None = None
+) -> ConfigError:
+    """Return the error that says that no record has that id, with like ids and the command that lists them all.
+
+    Args:
+        store: that was asked; like ids are looked for in it.
+        wanted: the id.
+        kinds: what it may be.
+        place: where it was looked for; None is that store.
+    """
     by_kind = {kind: ids for kind, ids in (await _ids(store)).items() if kind in kinds}
     like = close_matches(wanted, [one for ids in by_kind.values() for one in ids])
     kind = next((kind for kind, ids in by_kind.items() if like and like[0] in ids), None)
@@ -175,8 +186,8 @@ async def unknown_id(store: LightningStore, wanted: str, *, kinds: Sequence[Kind
     hint = f"; did you mean {' or '.join(like)}?" if like else ""
     listed = {"attempt": "rollouts", "resources": "resources"}.get(kind, f"{kind}s")
     return ConfigError(
-        f"no {what} is called {shortened(wanted, _WORD)!r} in {store.location}{hint} (agl ls {listed} lists what is"
-        " there)"
+        f"no {what} is called {shortened(wanted, _WORD)!r} in {place or store.location}{hint} (agl ls {listed} lists"
+        " what is there)"
     )
 
 
@@ -193,6 +204,17 @@ async def _ids(store: LightningStore) -> dict[Kind, list[str]]:
         "resources": [one.resources_id for one in resources],
         "worker": [worker.worker_id for worker in workers],
     }
+
+
+def place_options(store: LightningStore, *, store_url: str | None, run_dir: str | None) -> str:
+    """Return the options by which another command finds the same records; none where they are the newest run's."""
+    if store_url is not None:
+        return f"--store-url {shlex.quote(store_url)}"
+    if run_dir is not None:
+        return f"--run-dir {shlex.quote(run_dir)}"
+    newest = newest_run_folder()
+    folder = Path(store.location).parent
+    return "" if newest == folder else f"--run-dir {shlex.quote(str(folder))}"
 
 
 def close_matches(wanted: str, ids: Sequence[str], *, most: int = 3) -> list[str]:

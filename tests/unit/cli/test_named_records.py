@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 from listed_records import listed_store, made_span
 
-from agl.cli.named_records import close_matches, file_with, find, one_of, record_named, unknown_id
+from agl.cli.named_records import (
+    close_matches,
+    file_with,
+    find,
+    one_of,
+    place_options,
+    record_named,
+    unknown_id,
+)
 from agl.errors import ConfigError
 from agl.store.sqlite import SqliteStore
 from agl.types import Attempt, NamedResources, Rollout, RolloutRequest, Run, Worker
@@ -76,6 +84,14 @@ async def test_without_a_place_all_runs_are_asked_first_those_whose_name_begins_
     async with record_named("old-rs", None, None) as (store, record):
         assert isinstance(record, NamedResources)
         assert store.location.endswith(str(Path("runs/old/store.sqlite")))
+        assert place_options(store, store_url=None, run_dir=None) == f"--run-dir {Path('runs/old')}"
+        assert place_options(store, store_url="http://x", run_dir=None) == "--store-url http://x"
+        assert place_options(store, store_url=None, run_dir="a b") == "--run-dir 'a b'"
+    async with record_named("new-0", None, None) as (store, _):
+        assert place_options(store, store_url=None, run_dir=None) == ""
+    with pytest.raises(ConfigError, match=r"is called 'nowhere' in any run under runs \("):
+        async with record_named("nowhere", None, None):
+            pass
     with pytest.raises(ConfigError, match=r"no rollout is called 'old-0' in .*new"):
         async with record_named("old-0", None, "new", kinds=["rollout"]):
             pass
