@@ -193,10 +193,13 @@ def run(
     token: Annotated[
         str | None,
         typer.Option(
-            help="The store's. Other users of this machine can read it here: prefer AGL_STORE_TOKEN."
+            metavar="TOKEN",
+            help="The store's. Other users of this machine can read it here: prefer AGL_STORE_TOKEN.",
         ),
     ] = None,
     run_id: Annotated[str | None, typer.Option(help="Only rollouts of this run of the store.")] = None,
+    run_id: Annotated[
+        typer.Option("--run", "--run-id", metavar="ID", help="Only rollouts of this run of the store."),
     processes: Annotated[
         int | None,
         typer.Option(help="Child processes that run agents; default 1 with --store-url, else none."),

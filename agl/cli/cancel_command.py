@@ -18,7 +18,7 @@ def cancel(
     ] = None,
     *,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="All open rollouts of the run of this id.")
+        str | None, typer.Option("--run", metavar="ID", help="All open rollouts of the run of this id.")
     ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask before a whole run's are cancelled.")

@@ -68,7 +68,7 @@ async def _findings_of(check: Check) -> list[Finding]:
         return [
             failure(
                 check.name,
-                f"no answer within {check.seconds:g} s",
+                f"{check.name} gave no answer within {check.seconds:g} s",
                 "see what it waits for (a network disk, a model hub, a server), or give it longer with --timeout",
             )
         ]

@@ -158,14 +158,18 @@ def _extras(own: Installed, find: Find) -> tuple[list[str], dict[str, list[str]]
 
 def _is_there_for_others(own: Installed, extra: str, missing: Sequence[str], find: Find) -> bool:
     """Whether all that an extra has of its own is missing: what it shares with others is there for them."""
-    others = {
-        canonicalize_name(one.name)
-        for other in own.extras
-        if other not in (extra, *OF_DEVELOPERS)
-        for one in _of_extra(own, other)
-    }
-    alone = {canonicalize_name(one.name) for one in _of_extra(own, extra)} - others
-    return not any(find(name) is not None for name in alone) and bool(missing)
+    names = _names(own, extra)
+    others: set[str] = set()
+    for other in own.extras:
+        if other not in (extra, *OF_DEVELOPERS) and not names <= _names(
+            own, other
+        ):  # which does not include it
+            others |= _names(own, other)
+    return not any(find(name) is not None for name in names - others) and bool(missing)
+
+
+def _names(own: Installed, extra: str) -> set[str]:
+    return {canonicalize_name(one.name) for one in _of_extra(own, extra)}
 
 
 def _of_extra(own: Installed, extra: str) -> Iterator[Requirement]:

@@ -10,6 +10,7 @@ from statistics import median
 
 from agl.doctor.findings import Finding, failure, fine, warning
 from agl.errors import AccessDeniedError, StoreError
+from agl.store.base import LightningStore
 from agl.store.client import LightningStoreClient
 from agl.store.sqlite import SqliteLightningStore
 from agl.types import RolloutRequest
@@ -22,11 +23,15 @@ SLOW_SYNC_MS = 50.0
 
 
 async def served_store(url: str, token: str | None, *, seconds: float = 10.0) -> list[Finding]:
-    """Look at a store that is served: who it is, whether the token is let in, and how far away it is."""
+    """Look at the store that is served there: who it is, whether the token is let in, and how far away it is."""
     store = LightningStoreClient(
         url, token=token, retry_seconds=0.0, answer_seconds=seconds, open_seconds=seconds
     )
-    sent = "the token of AGL_STORE_TOKEN" if token else "no token"
+    return await findings_from(store, sent="the token of AGL_STORE_TOKEN" if token else "no token")
+
+
+async def findings_from(store: LightningStore, *, sent: str) -> list[Finding]:
+    """Return the findings for a store that is built and not open; ``sent`` is what it was sent as its token."""
     try:
         async with store:
             health = await store.health()
@@ -38,19 +43,20 @@ async def served_store(url: str, token: str | None, *, seconds: float = 10.0) ->
                 times.append((time.perf_counter() - begin) * 1e3)
     except AccessDeniedError as error:
         fix = "set AGL_STORE_TOKEN to the token that `agl store` was started with"
-        return [failure("store", f"{url} refuses {sent}: {_line(error)}", fix)]
+        return [failure("store", f"{store.location} refuses {sent}: {_line(error)}", fix)]
     except StoreError as error:
         fix = "start it there (agl store), or see the address, firewalls and proxies between"
         return [failure("store", _line(error), fix)]
-    words = (
-        f"{store.location} {str(health['identity'])[:8]}, schema {health['schema_version']}, {sent} accepted"
-    )
-    away = median(times)
-    found = [fine("store", words)]
-    if away > FAR_MS:
-        fix = "run agents and training nearer to the store"
-        return [*found, warning("round trip", f"{away:.1f} ms to the store", fix)]
-    return [*found, fine("round trip", f"{away:.1f} ms to the store")]
+    identity = str(health["identity"])
+    words = f"{store.location} is {identity}, schema {health['schema_version']}; {sent} accepted"
+    return [fine("store", words), _distance(median(times))]
+
+
+def _distance(milliseconds: float) -> Finding:
+    words = f"{milliseconds:.1f} ms to the store"
+    if milliseconds > FAR_MS:
+        return warning("round trip", words, "run agents and training nearer to the store")
+    return fine("round trip", words)
 
 
 async def scratch_store(folder: Path) -> list[Finding]:

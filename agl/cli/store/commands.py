@@ -97,7 +97,7 @@ def gc(
     *,
     run: Annotated[
         list[str] | None,
-        typer.Option(metavar="RUN_ID", help="Delete this run, or with --older-than its old spans."),
+        typer.Option(metavar="ID", help="Delete this run, or with --older-than its old spans."),
     ] = None,
     older_than: Annotated[
         str | None,
