@@ -197,9 +197,10 @@ def run(
             help="The store's. Other users of this machine can read it here: prefer AGL_STORE_TOKEN.",
         ),
     ] = None,
-    run_id: Annotated[str | None, typer.Option(help="Only rollouts of this run of the store.")] = None,
     run_id: Annotated[
+        str | None,
         typer.Option("--run", "--run-id", metavar="ID", help="Only rollouts of this run of the store."),
+    ] = None,
     processes: Annotated[
         int | None,
         typer.Option(help="Child processes that run agents; default 1 with --store-url, else none."),
