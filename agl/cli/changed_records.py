@@ -14,7 +14,7 @@ from agl.errors import InvalidRequestError, NotFoundError, StoreError
 from agl.store.base import LightningStore
 from agl.types import Rollout
 
-_OPEN_ELSEWHERE = re.compile(r"is open in process (\S+)(?:, which serves it at (\S+):)?")
+_OPEN_ELSEWHERE = re.compile(r"is open in process ([^\s,:]+)(?:, which serves it at (\S+):)?")
 
 
 async def place_of(

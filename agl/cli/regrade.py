@@ -59,11 +59,11 @@ def main(
 
         async def work() -> tuple[list[Regraded], Counter[str]]:
             place = await place_of(ids[0] if ids else None, store_url, run_dir, kinds=("rollout", "run"))
-            if write:
-                async with to_change(store_url, place) as store:
-                    return await _graded(store, ids, function, grader, given, progress, writes=True)
-            async with records_to_read(store_url, place) as store:
-                return await _graded(store, ids, function, grader, given, progress, writes=False)
+            opened = to_change(store_url, place) if write else records_to_read(store_url, place)
+            async with opened as store:
+                return await _graded(
+                    store, ids, function, name=grader, settings=given, progress=progress, writes=write
+                )
 
         found, not_graded = run_interruptibly(work)
     counts = count_regraded(found, not_graded)
@@ -119,10 +119,10 @@ async def _graded(
     store: LightningStore,
     ids: Sequence[str],
     function: Callable[..., object],
+    *,
     name: str,
     settings: dict[str, Any],
     progress: Progress,
-    *,
     writes: bool,
 ) -> tuple[list[Regraded], Counter[str]]:
     queries = await _queries(store, ids)

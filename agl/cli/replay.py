@@ -79,6 +79,8 @@ def main(options: Options) -> None:
         StoreError: the store is another process's.
         RunStoppedError: a call differs from the record, or the replay failed where the rollout had not.
     """
+    if options.from_call is not None and options.from_call < 1:
+        raise ConfigError(f"--from-call {options.from_call}: calls are counted from 1")
     with redirect_stdout(sys.stderr), Progress(sys.stderr, "replaying") as progress:
         progress.draw("starting")  # libraries and weights take their time
         place = asyncio.run(

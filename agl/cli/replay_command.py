@@ -24,7 +24,6 @@ def replay(
         typer.Option(
             "--from-call",
             metavar="K",
-            min=1,
             help="From the K-th call on the model answers anew; 1 is all calls. Default: the record answers all.",
         ),
     ] = None,

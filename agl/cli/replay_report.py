@@ -65,14 +65,14 @@ def lines_of(found: Replayed, width: int) -> list[str]:
     calls = f"{like.replayed} of {like.num_calls} recorded calls replayed"
     calls += f", {counted(found.model_calls, 'call')} to the model"
     spans = "identical, but for ids and times" if like.identical else _sides(like.spans)
-    ended = (
-        after.status if after.error is None else f"{after.status}: {after.error.cause}: {after.error.message}"
+    ended: str = (
+        after.status if after.error is None else f"failed: {after.error.cause}: {after.error.message}"
     )
     lines = fields(
         [
             ("Replay", after.rollout_id),
             ("Of", found.before.rollout_id),
-            ("Ended", ended if after.error is not None else f"{ended} (then {found.before.status})"),
+            ("Ended", f"{ended} (then {found.before.status})"),
             ("Reward", f"{number(after.reward)} (then {number(found.before.reward)})"),
             ("Calls", calls),
             ("Spans", spans),

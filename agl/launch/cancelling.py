@@ -50,9 +50,9 @@ async def cancel(store: LightningStore, rollout: Rollout) -> Cancel:
     return Cancel(rollout_id=rollout.rollout_id, was=rollout.status, now=now.status)
 
 
-async def cancel_run(store: LightningStore, run_id: str) -> AsyncIterator[Cancel]:
+async def cancel_run(store: LightningStore, run_id: str, *, page_size: int = PAGE) -> AsyncIterator[Cancel]:
     """Cancel the open rollouts of a run, a page at a time, until none is left."""
-    query = RolloutQuery(run_id=run_id, status=OPEN, limit=PAGE)
+    query = RolloutQuery(run_id=run_id, status=OPEN, limit=page_size)
     while page := (await store.query_rollouts(query)).items:
         for rollout in page:
             yield await cancel(store, rollout)

@@ -2,7 +2,8 @@
 
 Spans are compared by name, kind, status, the name of their parent, events and attributes, in the order in which they
 began. Left out are ids, times and what is about the delivery of an answer and not the answer: ``NOT_COMPARED``. Of the
-causes for which exact token ids are missing only that there is one is compared; of logs, not the time of each line.
+causes for which exact token ids are missing only that there is one is compared; of exceptions, not the stack; of logs,
+not the time of each line.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ _ASKED = (
     key.CHOICE_COUNT,
     key.STREAM,
 )
+_STACK = "exception.stacktrace"
+"""Of an exception's event: its lines move with every change of the code."""
 _LOG_TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", re.MULTILINE)
 """What each record of an attempt's log begins with."""
 
@@ -278,13 +281,17 @@ def _said(spans: Sequence[Span]) -> list[tuple[Span, str]]:
                     span.status.code,
                     None if span.parent_id is None else names.get(span.parent_id),
                     _attributes(span),
-                    [[event.name, event.attributes] for event in span.events],
+                    [[event.name, _without_places(event.attributes)] for event in span.events],
                 ],
                 sort_keys=True,
             ),
         )
         for span in ordered
     ]
+
+
+def _without_places(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if name != _STACK}
 
 
 def _attributes(span: Span) -> dict[str, Any]:

@@ -159,7 +159,7 @@ class Rerun:
         )
 
 
-def _request(one: Wanted, resources_id: str | None, *, index: int, run_id: str) -> RolloutRequest:
+def _request(one: Wanted, resources_id: str, *, index: int, run_id: str) -> RolloutRequest:
     rollout = one.rollout
     kept = {name: value for name, value in rollout.metadata.items() if name not in (ABANDONED, STRAGGLER)}
     return RolloutRequest(
@@ -176,14 +176,17 @@ def _request(one: Wanted, resources_id: str | None, *, index: int, run_id: str) 
 
 async def _published(
     store: LightningStore, resources: Mapping[str, Resource], served: ProxyServer, run_id: str
-) -> str | None:
-    """Put what an agent gets into the store; endpoints are left out, for other runs' calls would be sent to them."""
+) -> str:
+    """Put what an agent gets into the store, also where that is nothing: without any it would get the latest.
+
+    Endpoints are left out, for the calls of other runs would be sent to them.
+    """
     here = {
         name: _present(value, served)
         for name, value in resources.items()
         if not isinstance(value, ModelEndpoint)
     }
-    return (await store.add_resources(here, run_id=run_id)).resources_id if here else None
+    return (await store.add_resources(here, run_id=run_id)).resources_id
 
 
 async def _resources_of(store: LightningStore, one: Wanted) -> Mapping[str, Resource]:
