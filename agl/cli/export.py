@@ -14,7 +14,7 @@ from typing import Any
 from agl.cli.progress import Progress
 from agl.cli.records import file_of_records, newest_run_folder, records_to_read
 from agl.cli.run_folder import RUNS, SETTINGS_FILE
-from agl.cli.text import counted, plain, say, say_json
+from agl.cli.text import counted, say, say_json, terminal_width, wrapped
 from agl.cli.train import tune_process
 from agl.config import build, compose, load_settings, settings_text
 from agl.errors import ConfigError
@@ -63,7 +63,7 @@ def main(overrides: Sequence[str], options: Options) -> None:
     if options.as_json:
         say_json(report)
     else:
-        say(lines_of(report))
+        say(lines_of(report, width=terminal_width()))
 
 
 def heard(progress: Progress) -> Callable[[int], None]:
@@ -93,6 +93,8 @@ def origin_of(export: Export, options: Options) -> Origin:
         records_to_read(options.store_url, options.run_dir)  # refuses two places
         return Origin(store=partial(records_to_read, options.store_url, None))
     folder = _folder(export, options.run_dir)
+    if folder is None:  # a store's file that is in no run's folder
+        return Origin(store=partial(records_to_read, None, options.run_dir))
     has_records = (folder / FILE_IN_RUN).is_file()
     return Origin(
         store=partial(records_to_read, None, str(folder)) if has_records else None,
@@ -101,14 +103,17 @@ def origin_of(export: Export, options: Options) -> Origin:
     )
 
 
-def _folder(export: Export, run_dir: str | None) -> Path:
+def _folder(export: Export, run_dir: str | None) -> Path | None:
     if run_dir is None:
         begun = sorted(RUNS.glob(f"*/{SETTINGS_FILE}"), key=lambda file: file.stat().st_mtime, reverse=True)
         found = next((file.parent for file in begun if export.is_in(file.parent)), None)
         return found or newest_run_folder() or file_of_records(None).parent
     places = [Path(run_dir).expanduser(), RUNS / run_dir]
     folder = next((place for place in places if place.is_dir() and export.is_in(place)), None)
-    return folder or file_of_records(run_dir).parent
+    if folder is not None:
+        return folder
+    file = file_of_records(run_dir)
+    return file.parent if file.name == FILE_IN_RUN else None
 
 
 def _learner(folder: Path) -> Learner:
@@ -129,17 +134,16 @@ def report_of(what: str, exported: Exported, origin: Origin) -> dict[str, Any]:
     }
 
 
-def lines_of(report: Mapping[str, Any]) -> list[str]:
+def lines_of(report: Mapping[str, Any], *, width: int) -> list[str]:
     """Return the report for people."""
     counts = [counted(number, name.removesuffix("s")) for name, number in report["counts"].items()]
-    lines = [plain(f"{report['path']}: {', '.join(counts)}, {size_words(report['bytes'])}")]
-    if report["run_dir"] is not None:
-        lines.append(plain(f"  of {report['run_dir']}"))
-    lines += [plain(f"  {note}") for note in report["notes"]]
+    lines = wrapped(f"{report['path']}: {', '.join(counts)}, {size_words(report['bytes'])}", width=width)
+    below = [] if report["run_dir"] is None else [f"of {report['run_dir']}"]
+    below += report["notes"]
     if report["left_out"]:
-        causes = ", ".join(f"{cause} {number}" for cause, number in report["left_out"].items())
-        lines.append(plain(f"  left out: {causes}"))
-    return lines
+        causes = [f"{cause} {number}" for cause, number in report["left_out"].items()]
+        below.append(f"left out: {', '.join(causes)}")
+    return lines + [line for one in below for line in wrapped(one, width=width, indent="  ")]
 
 
 def size_words(num_bytes: int) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from agl.cli.progress import Progress
 from agl.cli.records import records_to_change
 from agl.cli.run_folder import RUNS, unused
-from agl.cli.text import counted, plain, say, say_json
+from agl.cli.text import counted, say, say_json, terminal_width, wrapped
 from agl.errors import ConfigError
 from agl.export.importing import Imported, import_records
 from agl.export.whole import appearing
@@ -39,7 +40,7 @@ def main(files: Sequence[Path], *, run_dir: str | None, store_url: str | None, a
     if as_json:
         say_json(report)
     else:
-        say(lines_of(report))
+        say(lines_of(report, width=terminal_width()))
 
 
 @contextmanager
@@ -87,17 +88,17 @@ def report_of(imported: Imported, place: str, *, is_new: bool) -> dict[str, Any]
     }
 
 
-def lines_of(report: dict[str, Any]) -> list[str]:
+def lines_of(report: Mapping[str, Any], *, width: int) -> list[str]:
     """Return the report for people."""
-    new = ", ".join(
-        counted(number, name.removesuffix("s")) for name, number in report["new"].items() if number
-    )
-    lines = [plain(f"{report['store']}: {new or 'nothing new'}")]
-    known = {name: number - report["new"][name] for name, number in report["read"].items()}
-    if any(known.values()):
-        words = ", ".join(counted(number, name.removesuffix("s")) for name, number in known.items() if number)
-        lines.append(f"  known before, left as they are: {words}")
-    lines += [plain(f"  left out: {number} {cause}") for cause, number in report["left_out"].items()]
+    new = _words(report["new"])
+    lines = wrapped(f"{report['store']}: {new or 'nothing new'}", width=width)
+    known = _words({name: number - report["new"][name] for name, number in report["read"].items()})
+    below = [f"known before, left as they are: {known}"] if known else []
+    below += [f"left out: {number} {cause}" for cause, number in report["left_out"].items()]
     if report["is_new"]:
-        lines.append(plain(f"  see them: agl ls rollouts --run-dir {report['store']}"))
-    return lines
+        below.append(f"see them: agl ls rollouts --run-dir {shlex.quote(report['store'])}")
+    return lines + [line for one in below for line in wrapped(one, width=width, indent="  ")]
+
+
+def _words(counts: Mapping[str, int]) -> str:
+    return ", ".join(counted(number, name.removesuffix("s")) for name, number in counts.items() if number)

@@ -11,7 +11,7 @@ import pytest
 from command_line import Agl
 from recorded_runs import call, rollout, span, store_file
 
-from agl.cli.export import size_words
+from agl.cli.export import lines_of, size_words
 
 ASKED = [{"role": "user", "content": "2+2?"}]
 ANSWER = {"role": "assistant", "content": "4"}
@@ -64,6 +64,29 @@ def test_people_read_what_was_written_and_what_was_left_out(agl: Agl, run: Path)
         "  of runs/one\n"
         "  left out: below_reward 1\n"
     )
+
+
+def test_a_stores_file_of_any_name_is_read(agl: Agl, run: Path) -> None:
+    (run / "store.sqlite").rename("copy.sqlite")
+    code, out, _ = agl("export", "what=rollouts", "--run-dir", "copy.sqlite")
+    assert code == 0
+    assert out.startswith("rollouts.jsonl: 3 rollouts")
+    assert out.count("\n") == 1
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_report_fits_the_terminal(width: int) -> None:
+    report = {
+        "path": "a/b.jsonl",
+        "bytes": 10,
+        "run_dir": "runs/x",
+        "notes": ["note " * 40],
+        "counts": {"spans": 1_234_567},
+        "left_out": {f"cause_{number}": number for number in range(20)},
+    }
+    lines = lines_of(report, width=width)
+    assert lines[0] == "a/b.jsonl: 1,234,567 spans, 10 bytes"
+    assert max(map(len, lines)) <= width
 
 
 def test_a_policy_is_that_of_the_newest_run_that_has_one(agl: Agl, run: Path) -> None:
