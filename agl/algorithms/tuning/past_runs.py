@@ -26,6 +26,8 @@ from agl.types import Rollout, RolloutQuery, Span, Trajectory
 from agl.types import attributes as key
 
 _NOT_AGENTS = frozenset({ASKED, ABANDONED})
+_REPLAY_OF = "replay_of"
+"""In the metadata of a replay: the same answers again, which are not to be learned twice."""
 READ_AT_ONCE = 8
 """Rollouts whose spans are in memory together."""
 
@@ -119,7 +121,9 @@ async def _rewarded(
     rewarded: list[Rollout] = []
     left_out: Counter[str] = Counter()
     async for rollout in rollouts:
-        if rollout.reward is None:
+        if _REPLAY_OF in rollout.metadata:
+            left_out["replay"] += 1
+        elif rollout.reward is None:
             left_out["without_reward"] += 1
         elif min_reward is not None and rollout.reward < min_reward:
             left_out["below_reward"] += 1

@@ -188,3 +188,11 @@ async def test_the_good_rollouts_of_earlier_stages_are_read_from_the_runs_own_re
                 await examples_of_earlier_stages(
                     TuningSettings(group_size=1), context, ChatLearner(), min_reward=1.0
                 )
+
+
+async def test_a_replay_of_a_rollout_is_not_learned_a_second_time(past: str) -> None:
+    async with SqliteLightningStore(past) as store:
+        await record(store, "replay-1-0", 1.0, call("2"), run_id="replay-1", replay_of="a1")
+    texts, left_out = await read(past, store_tokens="record", min_reward=1.0)
+    assert sorted(texts) == ["a1", "d1"]
+    assert left_out["replay"] == 1
