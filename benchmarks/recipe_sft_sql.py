@@ -1,9 +1,10 @@
 """How much, and how fast, learning from right answers helps: `python benchmarks/recipe_sft_sql.py`.
 
 For every seed and data split: measure the starter policy on fresh questions (the test split, never used to choose a
-setting) and on a held-out schema, tune it with the recipe's defaults, measure again, all through `agl train`. CPU
-seconds are of the whole training command, as wall-clock depends on what else the machine does. Prints a table; writes
-benchmarks/results/recipe_sft_sql.json.
+setting) and on a held-out schema, tune it with the recipe's defaults, measure again, all through `agl train`. With
+`--of-ppo` a run of ppo_sql with the same seed and split comes first, and the starter policy learns from the right
+answers of that run alone, sampling nothing. CPU seconds are of the tuning command, as wall-clock depends on what else
+the machine does. Prints a table; writes benchmarks/results/recipe_sft_sql.json, or recipe_sft_of_ppo.json.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def main() -> None:
     parser.add_argument("--splits", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--questions", type=int, default=400)
     parser.add_argument("--name", default="sft", help="of the rows; dpo with the overrides of docs/sft.md")
-    parser.add_argument("--out", default="recipe_sft_sql")
+    parser.add_argument("--of-ppo", action="store_true", help="learn from the right answers of a ppo_sql run")
     parser.add_argument("overrides", nargs="*", help="further overrides of the training runs")
     arguments = parser.parse_args()
     conditions, rows = {**machine(), "questions": arguments.questions}, list[dict[str, Any]]()
@@ -81,11 +82,12 @@ def main() -> None:
                         data_seed=split,
                         number=arguments.questions,
                         before=before,
+                        of_ppo=arguments.of_ppo,
                     )
                 )
                 results = {"rows": rows, "summary": summary(rows)}
                 results["summary"]["train_cpu_seconds"] = median(row["train_cpu_seconds"] for row in rows)
-                write(arguments.out, conditions, results)
+                write("recipe_sft_of_ppo" if arguments.of_ppo else "recipe_sft_sql", conditions, results)
     print(json.dumps(summary(rows), indent=1))
 
 
