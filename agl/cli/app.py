@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import io
 import os
+import select
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -85,9 +86,15 @@ def _nobody_reads() -> bool:
     """Whether the reader of standard output has gone, as ``head`` does when it has seen enough."""
     try:
         sys.stdout.flush()
+        if not hasattr(select, "poll"):  # Windows
+            return False
+        reader = select.poll()
+        reader.register(sys.stdout.fileno(), 0)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in reader.poll(0))
     except BrokenPipeError:
         return True
-    return False
+    except (OSError, ValueError):  # no file, or a closed one
+        return False
 
 
 def _is_of_parser(error: BaseException) -> bool:
