@@ -266,7 +266,7 @@ class TorchLearner:
     async def save_adapter(self, folder: Path) -> None:
         """Write the LoRA adapter in PEFT's form, with the tokenizer."""
         if self._policy.lora is None:
-            raise ConfigError(f"policy {self._policy.path} has no LoRA adapter: all its weights were trained")
+            raise ConfigError(f"policy {self._policy.path} has no LoRA adapter: take all its weights")
         await self._in_thread(lambda state: save_peft(state.models, self._policy, folder))
 
     async def chat_tokens(self) -> ChatTokens:

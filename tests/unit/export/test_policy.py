@@ -175,5 +175,5 @@ def test_a_run_without_such_weights_says_what_it_lacks(
 async def test_all_weights_have_no_adapter(tmp_path: Path, base: Path) -> None:
     await trained(tmp_path / "run", base, None)
     origin = Origin(run_dir=tmp_path / "run", learner=lambda: learner_of(base, None))
-    with pytest.raises(ConfigError, match="has no LoRA adapter: all its weights were trained"):
+    with pytest.raises(ConfigError, match="has no LoRA adapter: take all its weights"):
         await PolicyExport(lora="adapter").write(origin, tmp_path / "out")
