@@ -98,9 +98,11 @@ async def policy_from_checkpoint(learner: Learner, checkpoint: Path, folder: Pat
     try:
         async with restored(learner, checkpoint):
             await learner.save_policy(partial)
+        partial.rename(folder)
     except OSError as error:
         raise CheckpointError(f"the policy of {checkpoint} cannot be written to {folder}: {error}") from error
-    partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 @asynccontextmanager
