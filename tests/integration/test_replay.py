@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_talk import run_agl, talk_folder, talk_settings
+from doc_pages import ROOT, blocks
+from model_talk import TALK, run_agl, talk_folder, talk_settings
 from proxy_processes import scripted_upstream
 from store_processes import served
 
@@ -167,3 +168,23 @@ async def test_in_a_served_store_rollouts_are_replayed_retried_and_cancelled_by_
         code, _, err = run_agl("cancel", f"{ids[1]}-retry-1", cwd=folder)
         assert code == 1
         assert f"give --store-url {store.url}" in err
+
+
+async def test_every_command_of_the_page_works(folder: Path, ids: tuple[str, str]) -> None:
+    page = ROOT / "docs" / "replay.md"
+    (grader,) = blocks(page, "python")
+    (folder / "my_grader.py").write_text(grader)
+    (folder / "my_agent.py").write_text(f"{TALK}\n\nfixed = agent\n")
+    (folder / "fixed").touch()
+    for name in ("first.txt", "second.txt"):
+        (folder / name).write_text("same")
+    lines = [line for block in blocks(page, "sh") for line in block.splitlines() if "--store-url" not in line]
+    assert len(lines) > 10
+    with scripted_upstream() as upstream:
+        for line in lines:
+            words = [
+                {"ROLLOUT": ids[0], "FAILED": ids[1], "RUN": "one"}.get(word, word) for word in line.split()
+            ]
+            fresh = [f"inference.base_url={upstream.url}"] if {"--from-call", "--here"} & set(words) else []
+            code, _, err = run_agl(*words[1:], *fresh, cwd=folder)
+            assert code == 0, (line, err)

@@ -128,3 +128,17 @@ def test_settings_are_json_or_text() -> None:
     }
     with pytest.raises(ConfigError, match="--set half: write NAME=VALUE"):
         settings_given(["half"])
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_every_line_fits_the_terminal(
+    run: Path, agl: Agl, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    Path("long.py").write_text(
+        "def grade(task):\n    raise ValueError('\\x1b[2J' + 'so long a message ' * 20)\n"
+    )
+    code, out, _ = agl("regrade", "--grader", "long.py:grade")
+    assert code == 1
+    assert max(map(len, out.splitlines())) <= width
+    assert all(line.isprintable() for line in out.splitlines())

@@ -84,3 +84,18 @@ def test_settings_of_the_run_can_be_overridden_and_a_wrong_one_starts_nothing(ru
     code, _, err = agl("retry", "one-1", "agent.target=mine.py:agent")
     assert code == 2
     assert "agent.target=mine.py:agent: settings are for --here" in err
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_every_line_fits_the_terminal(
+    run: Path, agl: Agl, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    Path("long.py").write_text(
+        "def agent(task):\n    raise ValueError('\\x1b[2J' + 'so long a message ' * 20)\n"
+    )
+    waits, fails = agl("retry", "one-1"), agl("retry", "one-1", "--here", "agent.target=long.py:agent")
+    assert (waits[0], fails[0]) == (0, 1)
+    for _, out, _ in (waits, fails):
+        assert max(map(len, out.splitlines())) <= width
+        assert all(line.isprintable() for line in out.splitlines())
