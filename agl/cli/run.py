@@ -205,7 +205,8 @@ def _tasks(composed: Settings, options: Options) -> tuple[Mode, list[Json], int]
 
 
 def _task(text: str) -> Json:
-    """JSON, or text as it is."""
+    """JSON, or text as it is; in UTF-8 whatever the locale says."""
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     try:
         return json.loads(text)
     except ValueError:

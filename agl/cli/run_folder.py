@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import re
 from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -27,6 +28,8 @@ FIRST_FILES = frozenset(
 )
 """What is in the folder before the first number of the run."""
 
+_ILLEGAL = re.compile(r'[<>:"|?*\\\x00-\x1f]')
+"""Source: https://learn.microsoft.com/windows/win32/fileio/naming-a-file."""
 OF_OTHERS = frozenset({"agl.launch.evaluation.EvaluationRun"})
 """What the settings of runs build that another command than ``agl train`` goes on with."""
 
@@ -40,7 +43,11 @@ def run_folder(name: str | None) -> Path | None:
 
 
 def unused(run_dir: Path) -> Path:
-    """Return the folder, or with ``-2``, ``-3``, ... behind its name where that is there already."""
+    """Return the folder, or with ``-2``, ``-3``, ... behind its name where that is there already.
+
+    What no file may be called on Windows is replaced in its name: a run is copied to other machines.
+    """
+    run_dir = run_dir.with_name(_ILLEGAL.sub("_", run_dir.name).rstrip(". ") or "run")
     numbered = (run_dir.with_name(f"{run_dir.name}-{number}") for number in count(2))
     return next(folder for folder in chain([run_dir], numbered) if not folder.exists())
 

@@ -104,3 +104,15 @@ def test_a_run_is_named_by_its_folder_or_its_name(in_folder: Path) -> None:
     (folder / "settings.yaml").touch()
     assert run_folder("one") == run_folder("runs/one") == folder
     assert (run_folder("two"), run_folder(None), run_folder("")) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "legal"),
+    [
+        ("2026-12-01_00-24-32-tickets", "2026-12-01_00-24-32-tickets"),
+        ('a:b?<c>|"d"*\\e\x01', "a_b__c___d___e_"),
+        ("ends. .", "ends"),
+    ],
+)
+def test_a_runs_folder_can_be_copied_to_windows(tmp_path: Path, name: str, legal: str) -> None:
+    assert unused(tmp_path / name) == tmp_path / legal
