@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
@@ -15,6 +16,7 @@ from agl.cli.eval_report import comparison_lines, places, report_lines
 from agl.cli.eval_settings import Options, eval_settings, parts_of
 from agl.cli.progress import Progress
 from agl.cli.run_folder import ENDING_FILE, SETTINGS_FILE, abandon, claim, locked, logged
+from agl.cli.run_state import settings_of
 from agl.cli.train import tune_process
 from agl.config import Settings, build, check, masked, save_settings, settings_text
 from agl.errors import AglError, ConfigError, MissingExtraError
@@ -24,6 +26,7 @@ from agl.launch.evaluation import Contestant, EvaluationRun, digest_of, task_ids
 from agl.launch.interpreter import tune_for_serving
 from agl.launch.stopping import run_interruptibly
 from agl.store.base import LightningStore
+from agl.store.opening import FILE_IN_RUN
 from agl.types import Json, Mode, Weights
 
 
@@ -37,6 +40,7 @@ class Found:
         evaluated: the report on the contestant.
         against: the report on the other one, if there is one.
         comparison: of the two.
+        against_folder: of the run of the other one, where that is another run.
     """
 
     folder: Path
@@ -44,6 +48,7 @@ class Found:
     evaluated: Mapping[str, Any]
     against: Mapping[str, Any] | None = None
     comparison: Comparison | None = None
+    against_folder: Path | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it."""
@@ -62,8 +67,18 @@ class Found:
         if self.against is not None and self.comparison is not None:
             lines += ["", *report_lines(self.against, mode=self.mode), ""]
             names = (self.evaluated["contestant"], self.against["contestant"])
-            lines += comparison_lines(self.comparison, *names)
+            shown_by = (shown_from(self.folder), shown_from(self.against_folder or self.folder))
+            lines += comparison_lines(self.comparison, *names, shown_by=shown_by)
         return [*lines, *places(self.folder, REPORT_FILE)]
+
+
+def shown_from(folder: Path) -> str:
+    """Return the options by which ``agl show`` finds the records of a run; nothing where nobody knows their place."""
+    if (folder / FILE_IN_RUN).is_file():
+        return f"--run-dir {shlex.quote(str(folder))}"
+    store = settings_of(folder).get("store")
+    url = cast("Mapping[str, Any]", store).get("url") if isinstance(store, Mapping) else None
+    return f"--store-url {shlex.quote(url)}" if isinstance(url, str) and "://" in url else ""
 
 
 def main(overrides: Sequence[str], options: Options) -> None:
@@ -181,7 +196,12 @@ def _measured(
         return found
     second = reports[1].as_json() if earlier is None else _renamed(earlier)
     comparison = compare(first.tasks, task_runs_from_json(second["tasks"]), threshold=first.threshold)
-    return replace(found, against=second, comparison=comparison)
+    return replace(
+        found,
+        against=second,
+        comparison=comparison,
+        against_folder=None if earlier is None else earlier.folder,
+    )
 
 
 def _refuse_other_tasks(earlier: Recorded, ids: Sequence[str]) -> None:

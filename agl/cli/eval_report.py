@@ -76,8 +76,17 @@ def _cost(usage: Mapping[str, Any]) -> str:
     return f"${usage['cost_usd']:.4f}{further}"
 
 
-def comparison_lines(comparison: Comparison, first: str, second: str) -> list[str]:
-    """Return the lines on the difference of two contestants, named ``first`` and ``second``."""
+def comparison_lines(
+    comparison: Comparison, first: str, second: str, *, shown_by: tuple[str, str] | None = None
+) -> list[str]:
+    """Return the lines on the difference of two contestants, named ``first`` and ``second``.
+
+    Args:
+        comparison: of them.
+        first: a name.
+        second: a name.
+        shown_by: options by which ``agl show`` finds the rollouts of each; None names the rollouts alone.
+    """
     difference = comparison.difference
     test = {"permutation": "paired permutation", "t": "paired t"}[difference.test]
     lines = [
@@ -89,15 +98,20 @@ def comparison_lines(comparison: Comparison, first: str, second: str) -> list[st
         lines[-1] += f"; {comparison.unpaired} without a reward on one of the sides"
     for name, flips in ((first, comparison.gained), (second, comparison.lost)):
         if flips:
-            lines += ["", f"Passed by {name} alone: {len(flips)}", *_flips(flips)]
+            lines += ["", f"Passed by {name} alone: {len(flips)}", *_flips(flips, shown_by)]
     return lines
 
 
-def _flips(flips: Sequence[Flip]) -> list[str]:
+def _flips(flips: Sequence[Flip], shown_by: tuple[str, str] | None) -> list[str]:
     lines: list[str] = []
     for flip in flips[:SHOWN]:
         lines.append(f"  {flip.first:.2f} against {flip.second:.2f}  {_short(flip.task)}")
-        lines += [f"    {flip.first_rollout_id}", f"    {flip.second_rollout_id}"]
+        rollout_ids = flip.first_rollout_id, flip.second_rollout_id
+        if shown_by is None:
+            lines += [f"    {rollout_id}" for rollout_id in rollout_ids]
+        else:
+            sides = zip(rollout_ids, shown_by, strict=True)
+            lines += [f"    agl show {rollout_id} {options}".rstrip() for rollout_id, options in sides]
     if len(flips) > SHOWN:
         lines.append(f"  ... and {len(flips) - SHOWN} more")
     return lines

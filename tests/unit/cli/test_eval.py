@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agl.cli.eval import Found, refuse_low
+from agl.cli.eval import Found, refuse_low, shown_from
 from agl.errors import AglError
 from agl.evaluation.comparison import compare
 from agl.evaluation.report import EvaluationReport, report_on
@@ -46,6 +46,10 @@ def test_two_contestants_are_two_reports_and_their_difference() -> None:
         "Evaluated   old",
     ]
     assert "Passed by new alone: 1" in lines
+    assert lines[lines.index("Passed by new alone: 1") + 2 :][:2] == [
+        "    agl show new-0",
+        "    agl show old-0",
+    ]
     plain = json.loads(json.dumps(found.as_json()))
     assert plain["comparison"]["difference"]["mean"] == 0.5
     assert plain["comparison"]["gained"][0]["second_rollout_id"] == "old-0"
@@ -67,3 +71,16 @@ def test_a_reward_that_is_too_low_is_an_error(mean: float | None, message: str) 
 def test_a_reward_that_is_high_enough_is_none() -> None:
     refuse_low(0.7, 0.7)
     refuse_low(-1.0, None)
+
+
+def test_rollouts_are_shown_from_where_their_records_are(tmp_path: Path) -> None:
+    kept, served = tmp_path / "kept", tmp_path / "a run"
+    for folder in (kept, served):
+        folder.mkdir()
+    assert shown_from(kept) == ""
+    (kept / "store.sqlite").touch()
+    assert shown_from(kept) == f"--run-dir {kept}"
+    (served / "settings.yaml").write_text("store:\n  url: http://127.0.0.1:4747\n")
+    assert shown_from(served) == "--store-url http://127.0.0.1:4747"
+    served.joinpath("settings.yaml").write_text("store:\n  url: ${oc.env:URL}\n")
+    assert shown_from(served) == ""
