@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agl.types import Span
+from agl.types.attributes import ROLLOUT_SPAN
 
 GAP_FRACTION = 0.05
 """Of an attempt's time: a pause that is worth a line."""
@@ -53,15 +54,20 @@ class Gap:
 def span_tree(spans: Sequence[Span]) -> list[SpanRow]:
     """Return every span once: parents before their children, siblings in the order in which they began.
 
-    A span whose parent is missing stands at the root as an orphan; so does the first of a circle of parents.
+    What names no parent (a call that the proxy recorded for an agent without a trace of its own) stands below the
+    attempt's own span, where there is exactly one. A span whose parent is missing stands at the root as an orphan; so
+    does the first of a circle of parents.
     """
     ordered = sorted(spans, key=lambda span: (span.start_time_ns, span.sequence_id or 0))
     known = {_name(span) for span in spans}
     children: dict[tuple[str, str], list[Span]] = {}
     roots: list[Span] = []
+    attempts = [span for span in ordered if span.name == ROLLOUT_SPAN and span.parent_id is None]
     for span in ordered:
         parent = (span.trace_id, span.parent_id or "")
-        if span.parent_id is not None and parent in known:
+        if span.parent_id is None and len(attempts) == 1 and span is not attempts[0]:
+            children.setdefault(_name(attempts[0]), []).append(span)
+        elif span.parent_id is not None and parent in known:
             children.setdefault(parent, []).append(span)
         else:
             roots.append(span)

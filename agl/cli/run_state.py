@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from agl.cli.run_folder import LOCK_FILE, RUNS, SETTINGS_FILE
+from agl.cli.run_folder import ENDING_FILE, LOCK_FILE, RUNS, SETTINGS_FILE
 from agl.errors import StoreError
 from agl.store.base import LightningStore
 from agl.store.opening import FILE_IN_RUN, store_to_read
@@ -184,17 +184,19 @@ async def state_of_run(run: Run, store: LightningStore) -> RunState:
 
 
 def is_at_work(folder: Path) -> bool:
-    """Whether a process works on the run now; where the system has no locks, whatever the store says is believed."""
+    """Whether a process works on the run now, as far as can be told.
+
+    Where the system has no locks, a run that has not come to its end is taken for one at work; so is one that takes
+    none, as a script of a user's own.
+    """
     if find_spec("fcntl") is None:  # Windows
-        return True
+        return not (folder / ENDING_FILE).exists()
     import fcntl
 
     try:
         with (folder / LOCK_FILE).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:  # a trainer of one's own takes no lock
-        return True
-    except OSError:
+    except OSError:  # somebody has it, or there is none
         return True
     return False
 

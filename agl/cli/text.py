@@ -110,12 +110,16 @@ def _written(value: object) -> str:
 
 
 def shortened(value: object, width: int) -> str:
-    """Return a value as one printable line of at most ``width`` columns, its end cut."""
-    text = " ".join(plain(value).split())
+    """Return a value as one printable line of at most ``width`` columns, its end cut; spaces are single."""
+    return cut(" ".join(plain(value).split()), width)
+
+
+def cut(text: str, width: int) -> str:
+    """Return a printable line of at most ``width`` columns, with ``...`` in place of an end that was cut."""
     if columns_of(text) <= width:
         return text
     room = max(0, width - len(_ELLIPSIS))
-    return f"{_cut(text, room)}{_ELLIPSIS[:width]}"
+    return f"{_beginning(text, room)}{_ELLIPSIS[: max(0, width)]}"
 
 
 def columns_of(text: str) -> int:
@@ -128,7 +132,7 @@ def columns_of(text: str) -> int:
     )
 
 
-def _cut(text: str, width: int) -> str:
+def _beginning(text: str, width: int) -> str:
     kept, used = list[str](), 0
     for sign in text:
         used += columns_of(sign)

@@ -6,21 +6,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from agl.adapters.exchanges import Exchange, Message, message_text
-from agl.cli.text import columns_of, counted, duration, plain, shortened, wrapped
-from agl.types import Span
+from agl.cli.span_facts import call_facts, error_of, seconds_of
+from agl.cli.text import columns_of, counted, plain, shortened, wrapped
 from agl.types import attributes as key
 
 SHOWN_LINES = 20
 """Of one message, unless all of it is asked for."""
 _ROLE_WIDTH = 11
-_ERROR_WIDTH = 300
 
 
 def call_lines(exchanges: Sequence[Exchange], *, width: int, full: bool) -> list[str]:
     """Return the conversation, call by call; ``full`` shows long messages to their end."""
     lines: list[str] = []
     for number, exchange in enumerate(exchanges, start=1):
-        lines += [*([""] if lines else []), *wrapped(f"Call {number}  {_facts(exchange.span)}", width=width)]
+        lines += [
+            *([""] if lines else []),
+            *wrapped(f"Call {number}  {call_facts(exchange.span)}", width=width),
+        ]
         if exchange.repeated:
             lines.append(f"{'':{_ROLE_WIDTH}}(after {counted(exchange.repeated, 'message')} shown above)")
         for message in exchange.asked:
@@ -30,7 +32,7 @@ def call_lines(exchanges: Sequence[Exchange], *, width: int, full: bool) -> list
                 lines.append(f"{'':{_ROLE_WIDTH}}answer {choice + 1} of {len(exchange.answers)}")
             lines += _message_lines(message, width=width, full=full)
         if exchange.span.status.code == "error":
-            lines += _labelled("error", _error_of(exchange.span), width=width)
+            lines += _labelled("error", error_of(exchange.span), width=width)
     return lines
 
 
@@ -50,45 +52,6 @@ def _labelled(role: str, text: str, *, width: int) -> list[str]:
     return [f"{padding}{label} {lines[0].strip()}".rstrip(), *lines[1:]]
 
 
-def _facts(span: Span) -> str:
-    """Model, version, agent, tokens, time and how the answer ended."""
-    found = span.attributes
-    model = found.get(key.RESPONSE_MODEL) or found.get(key.REQUEST_MODEL) or span.name
-    parts = [f"{model}{_version(span)}"]
-    if key.AGENT in found:
-        parts.append(f"of {found[key.AGENT]}")
-    if key.INPUT_TOKENS in found or key.OUTPUT_TOKENS in found:
-        parts.append(f"{found.get(key.INPUT_TOKENS, '?')} in + {found.get(key.OUTPUT_TOKENS, '?')} out")
-    seconds = seconds_of(span)
-    if seconds is not None:
-        parts.append(duration(seconds))
-    reasons = found.get(key.FINISH_REASONS)
-    if isinstance(reasons, list | tuple):
-        parts.append("/".join(map(str, reasons)))  # pyright: ignore[reportUnknownArgumentType]
-    if found.get(key.REPLAY) == "hit" or found.get(key.CACHE) == "hit":
-        parts.append("from the record" if found.get(key.REPLAY) == "hit" else "from the cache")
-    if span.status.code == "error":
-        parts.append(f"failed: {found.get(key.ERROR_TYPE, 'error')}")
-    return "  ".join(plain(part) for part in parts)
-
-
-def _version(span: Span) -> str:
-    first = span.attributes.get(key.POLICY_VERSION)
-    last = span.attributes.get(key.POLICY_VERSION_END)
-    if first is None:
-        return ""
-    return f" v{first}" if last is None else f" v{first}-{last}"
-
-
-def seconds_of(span: Span) -> float | None:
-    """Return how long a span lasted, None while it is open."""
-    return None if span.end_time_ns is None else (span.end_time_ns - span.start_time_ns) / 1e9
-
-
-def _error_of(span: Span) -> str:
-    return shortened(span.status.description or span.attributes.get(key.ERROR_TYPE) or "?", _ERROR_WIDTH)
-
-
 def calls_as_json(exchanges: Sequence[Exchange]) -> list[dict[str, Any]]:
     """Return the calls as plain values: all messages of each, and how many of them earlier calls had, too."""
     return [
@@ -103,7 +66,7 @@ def calls_as_json(exchanges: Sequence[Exchange]) -> list[dict[str, Any]]:
             "cost_usd": exchange.span.attributes.get(key.COST_USD),
             "seconds": seconds_of(exchange.span),
             "finish_reasons": exchange.span.attributes.get(key.FINISH_REASONS),
-            "error": _error_of(exchange.span) if exchange.span.status.code == "error" else None,
+            "error": error_of(exchange.span) if exchange.span.status.code == "error" else None,
             "repeated_messages": exchange.repeated,
             "new_messages": list(exchange.asked),
             "answers": list(exchange.answers),

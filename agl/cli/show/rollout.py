@@ -12,9 +12,9 @@ from agl.adapters.span_tree import span_tree
 from agl.cli.attempts import attempts_of, chosen_attempt, spans_of_attempt
 from agl.cli.lists.rollouts import end_of
 from agl.cli.show.calls import call_lines, calls_as_json
+from agl.cli.span_facts import reward_dimensions, shown_value
 from agl.cli.task_table import of_the_agent
 from agl.cli.text import (
-    NOTHING,
     Column,
     counted,
     duration,
@@ -180,32 +180,25 @@ def rewards_of(spans: Sequence[Span]) -> list[dict[str, Any]]:
     for span in spans:
         if span.name not in (key.REWARD_SPAN, key.REGRADE_SPAN):
             continue
-        dimensions = {
-            name.removeprefix(key.REWARD_DIMENSION_PREFIX): value
-            for name, value in span.attributes.items()
-            if name.startswith(key.REWARD_DIMENSION_PREFIX)
-        }
         by = "emitted on the way"
         if span.name == key.REGRADE_SPAN:
             by = f"given later by {span.attributes.get(key.REGRADE_GRADER, 'a grader')}"
         elif span.attributes.get(key.REWARD_RETURNED):
             by = "the verdict of the agent or its grader"
         value = span.attributes.get(key.REWARD_VALUE)
-        found.append({"value": value, "dimensions": dimensions, "by": by, "time_ns": span.start_time_ns})
+        found.append(
+            {"value": value, "dimensions": reward_dimensions(span), "by": by, "time_ns": span.start_time_ns}
+        )
     return found
 
 
 def _reward_lines(spans: Sequence[Span], *, width: int) -> list[str]:
     lines: list[str] = []
     for reward in rewards_of(spans):
-        dimensions = ", ".join(f"{name} {_shown(value)}" for name, value in reward["dimensions"].items())
-        text = f"{_shown(reward['value'])}  {f'({dimensions})  ' if dimensions else ''}{reward['by']}"
+        dimensions = ", ".join(f"{name} {shown_value(value)}" for name, value in reward["dimensions"].items())
+        text = f"{shown_value(reward['value'])}  {f'({dimensions})  ' if dimensions else ''}{reward['by']}"
         lines += wrapped(text, width=width, indent="  ")
     return lines
-
-
-def _shown(value: object) -> str:
-    return number(value) if isinstance(value, int | float) else NOTHING if value is None else plain(value)
 
 
 def _error_lines(error: ErrorInfo | None, *, width: int, full: bool) -> list[str]:

@@ -35,6 +35,15 @@ def test_spans_whose_parent_is_missing_stand_at_the_root_and_are_marked() -> Non
     assert shape(spans) == [("1", 0, False), ("2", 0, True), ("3", 1, False)]
 
 
+def test_what_names_no_parent_stands_below_the_attempts_own_span() -> None:
+    root = span(1, end=9).model_copy(update={"name": "agl.rollout"})
+    call = span(2, begin=1).model_copy(update={"trace_id": "u"})
+    orphan = span(3, parent=9, begin=2)
+    assert shape([call, root, orphan]) == [("1", 0, False), ("2", 1, False), ("3", 0, True)]
+    second = root.model_copy(update={"span_id": "4"})
+    assert shape([root, call, second]) == [("1", 0, False), ("4", 0, False), ("2", 0, False)]
+
+
 def test_a_circle_of_parents_is_shown_once() -> None:
     spans = [span(1, parent=2), span(2, parent=1, begin=1), span(3, parent=3, begin=2)]
     assert shape(spans) == [("1", 0, True), ("2", 1, False), ("3", 0, True)]

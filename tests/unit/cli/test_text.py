@@ -58,6 +58,8 @@ def test_text_is_cut_by_the_columns_that_it_takes() -> None:
     assert text.shortened("one  two\nthree", 40) == "one two three"
     assert text.shortened("abcdefghij", 8) == "abcde..."
     assert text.shortened("値値値値値", 8) == "値値..."
+    assert text.cut("a  b  cdefgh", 10) == "a  b  c..."
+    assert [text.cut("abcdef", width) for width in (2, 0, -1)] == ["..", "", ""]
     assert text.columns_of("e\u0301値a") == 4
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from listed_records import made_call
 
 from agl.adapters.exchanges import exchanges_from_spans
-from agl.cli.show.calls import call_lines, calls_as_json, seconds_of
+from agl.cli.show.calls import call_lines, calls_as_json
 from agl.types import attributes as key
 
 OF = {"rollout_id": "r", "attempt_id": "a"}
@@ -56,7 +56,7 @@ def test_every_answer_of_several_choices_is_shown() -> None:
 
 def test_calls_as_plain_values_have_all_messages_and_numbers() -> None:
     span = made_call(1, ASKED, ANSWER, **OF)
-    assert seconds_of(span) == 0.5
     [call] = calls_as_json(exchanges_from_spans([span]))
     assert (call["input_tokens"], call["output_tokens"], call["policy_version"]) == (12, 5, 3)
+    assert call["seconds"] == 0.5
     assert (call["new_messages"], call["answers"], call["error"]) == (ASKED, [ANSWER], None)
