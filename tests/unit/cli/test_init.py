@@ -108,3 +108,15 @@ def test_the_recipe_improves_prompts_with_one_override(agl: Agl, monkeypatch: py
     monkeypatch.chdir("tickets")
     check(compose("train", ["+recipe=tickets", "algorithm=apo", "inference=openai"]))
     check(compose("train", ["+recipe=tickets", "policy.path=Qwen/Qwen2.5-0.5B-Instruct"]))
+
+
+def test_the_page_names_every_framework_and_shows_what_is_printed(agl: Agl) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "start.md").read_text(encoding="utf-8")
+    table = page.split("| `--agent` |")[1].split("\n\n")[0]
+    assert all(f"`{starter.value}`" in table for starter in Starter)
+    _, out, _ = agl("init", "tickets", "--agent", "langgraph")
+    shown = page.split("--agent langgraph\n")[1].split("```")[0].splitlines()
+    assert [line for line in shown if line.startswith("  tickets/")] == [
+        line for line in out.splitlines() if line.startswith("  tickets/")
+    ]
+    assert out.splitlines()[0] == shown[0]
