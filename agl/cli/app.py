@@ -27,12 +27,14 @@ from agl.cli.export_command import exporting
 from agl.cli.import_command import importing
 from agl.cli.init_command import init
 from agl.cli.interrupts import INTERRUPTED
+from agl.cli.logs_command import reading
 from agl.cli.ls_command import listing
 from agl.cli.regrade_command import regrading
 from agl.cli.replay_command import replaying
 from agl.cli.retry_command import retrying
 from agl.cli.show_command import showing
 from agl.cli.store.commands import store
+from agl.cli.trace_command import tracing
 from agl.errors import AglError
 
 
@@ -307,6 +309,8 @@ app.add_typer(doctor)
 app.add_typer(store, name="store")
 app.add_typer(listing)
 app.add_typer(showing)
+app.add_typer(tracing)
+app.add_typer(reading)
 app.add_typer(cancelling)
 app.add_typer(retrying)
 app.add_typer(replaying)
