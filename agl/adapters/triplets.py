@@ -60,6 +60,14 @@ def calls_of_agents(spans: Sequence[Span], *, agents: Sequence[str] | None = Non
     return [span for span in _in_order(spans) if is_call(span) and _wanted(span, agents)]
 
 
+def is_cut_off(spans: Sequence[Span], *, agents: Sequence[str] | None = None) -> bool:
+    """Whether an answer to one of these agents ended at the token limit."""
+    reasons = (
+        call.attributes.get(key.FINISH_REASONS) or [None] for call in calls_of_agents(spans, agents=agents)
+    )
+    return any(of_call[0] == "length" for of_call in reasons)
+
+
 def _in_order(spans: Sequence[Span]) -> list[Span]:
     return sorted(spans, key=lambda span: (span.sequence_id or 0, span.start_time_ns))
 

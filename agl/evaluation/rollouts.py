@@ -28,6 +28,8 @@ ABANDONED = "abandoned"
 
 ASKED = "optimizer"
 """In the metadata of a question that an algorithm asks a model itself: no runner has a part in it."""
+REPLAY_OF = "replay_of"
+"""In the metadata of a replay: the rollout whose answers it has. They are not to be learned twice."""
 
 
 async def run_rollouts(

@@ -14,10 +14,10 @@ from pathlib import Path
 import orjson
 
 from agl.adapters.trace import TracerTraceToTriplet
-from agl.adapters.triplets import calls_of_agents
+from agl.adapters.triplets import is_cut_off
 from agl.algorithms.tuning.examples import curated, task_text
 from agl.errors import AglError, ConfigError
-from agl.evaluation.rollouts import spans_of_rollout
+from agl.evaluation.rollouts import REPLAY_OF, spans_of_rollout
 from agl.export.chat_lines import Chat, chats_from_spans, problem_of
 from agl.export.origin import Origin
 from agl.export.selection import Exported, OnRollout, RolloutFilter, unheard
@@ -25,7 +25,6 @@ from agl.export.whole import appearing
 from agl.store.base import LightningStore
 from agl.store.opening import FILE_IN_RUN
 from agl.types import Mode, Rollout, Span
-from agl.types import attributes as key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +122,8 @@ class ChatExport:
 
     async def _judged(self, store: LightningStore, rollout: Rollout, found: list[_Interaction]) -> str | None:
         """Add what says how good the rollout is, or return why it cannot be used."""
+        if REPLAY_OF in rollout.metadata:
+            return "replay"
         if rollout.reward is None:
             return "without_reward"
         if rollout.reward < self.min_reward:
@@ -138,17 +139,11 @@ class ChatExport:
                     example_id=rollout.rollout_id,
                     task=_digest(task_text(rollout.task).encode()),
                     reward=rollout.reward,
-                    is_cut_off=self._is_cut_off(spans),
+                    is_cut_off=is_cut_off(spans, agents=self.agents),
                     content=_digest(orjson.dumps([_said(chat) for chat in chats])),
                 )
             )
         return problem
-
-    def _is_cut_off(self, spans: Sequence[Span]) -> bool:
-        """Whether one of the answers ended at the token limit."""
-        calls = calls_of_agents(spans, agents=self.agents)
-        reasons = (call.attributes.get(key.FINISH_REASONS) or [None] for call in calls)
-        return any(of_call[0] == "length" for of_call in reasons)
 
     def _nothing(self, store: LightningStore, left_out: Counter[str]) -> str:
         causes = ", ".join(f"{cause} {count}" for cause, count in left_out.most_common())

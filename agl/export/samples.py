@@ -9,7 +9,7 @@ from typing import Any
 
 from agl.adapters.trace import TracerTraceToTriplet
 from agl.errors import AglError
-from agl.evaluation.rollouts import spans_of_rollout
+from agl.evaluation.rollouts import REPLAY_OF, spans_of_rollout
 from agl.export.origin import Origin
 from agl.export.selection import Exported, OnRollout, RolloutFilter, unheard
 from agl.export.tables import Columns, TableFormat, check_format, table_file
@@ -81,13 +81,16 @@ class SampleExport(RolloutFilter):
             with appearing(path, force=force) as partial:
                 with table_file(partial, COLUMNS, self.format) as write:
                     async for rollout in self.rollouts(store):
+                        rollouts += 1
+                        on_rollout(rollouts)
+                        if REPLAY_OF in rollout.metadata:
+                            left_out["replay"] += 1
+                            continue
                         adapted = adapter.adapt(await spans_of_rollout(store, rollout.rollout_id))
                         left_out += adapted.dropped
                         for trajectory in adapted.trajectories:
                             write(row_of(rollout, trajectory))
                             samples += 1
-                        rollouts += 1
-                        on_rollout(rollouts)
                 if not rollouts:
                     raise self.nothing_found(store)
                 if not samples:

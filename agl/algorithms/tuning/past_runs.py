@@ -11,13 +11,13 @@ from typing import Any, cast
 
 from agl.adapters.conversations import conversations_from_spans
 from agl.adapters.trace import TracerTraceToTriplet
-from agl.adapters.triplets import calls_of_agents
+from agl.adapters.triplets import calls_of_agents, is_cut_off
 from agl.algorithms.base import RunContext
 from agl.algorithms.tuning.encoding import says, trajectories_of
 from agl.algorithms.tuning.examples import Example, task_text
 from agl.algorithms.tuning.settings import Tokens, TuningSettings
 from agl.errors import ConfigError
-from agl.evaluation.rollouts import ABANDONED, ASKED, spans_of_rollout
+from agl.evaluation.rollouts import ABANDONED, ASKED, REPLAY_OF, spans_of_rollout
 from agl.learners.base import ChatTokens, Learner, ReadsChats
 from agl.store.base import LightningStore
 from agl.store.opening import store_to_read
@@ -26,8 +26,6 @@ from agl.types import Rollout, RolloutQuery, Span, Trajectory
 from agl.types import attributes as key
 
 _NOT_AGENTS = frozenset({ASKED, ABANDONED})
-_REPLAY_OF = "replay_of"
-"""In the metadata of a replay: the same answers again, which are not to be learned twice."""
 READ_AT_ONCE = 8
 """Rollouts whose spans are in memory together."""
 
@@ -121,7 +119,7 @@ async def _rewarded(
     rewarded: list[Rollout] = []
     left_out: Counter[str] = Counter()
     async for rollout in rollouts:
-        if _REPLAY_OF in rollout.metadata:
+        if REPLAY_OF in rollout.metadata:
             left_out["replay"] += 1
         elif rollout.reward is None:
             left_out["without_reward"] += 1
@@ -181,6 +179,8 @@ class _Reader:
             if self.tokens == "record" or self.chat is None:
                 return next(iter(adapted.dropped), "no_calls" if ours else "another_tokenizer")
         assert self.chat is not None
+        if is_cut_off(spans, agents=self.adapter.agents):
+            return "cut_off"
         conversations = conversations_from_spans(spans, name=rollout_id, agents=self.adapter.agents)
         found = trajectories_of(conversations, self.chat)
         return found if isinstance(found, str) else within(found, self.adapter.max_tokens)

@@ -64,6 +64,7 @@ ROLLOUTS = [
     rollout(8, reward=1.0, mode="val"),
     rollout(9, reward=1.0, status="failed"),
     rollout(10, reward=1.5),
+    rollout(11, reward=2.0, metadata={"replay_of": "ro-10"}),
 ]
 SPANS = [
     *conversation(1, 1, "three"),
@@ -75,6 +76,7 @@ SPANS = [
     *conversation(8, 61, "eight"),
     *conversation(9, 71, "nine"),
     call(10, 81, [user("hello")], answer("ten")),
+    call(11, 91, [user("hello")], answer("ten")),
 ]
 
 
@@ -99,6 +101,7 @@ async def test_good_interactions_are_chosen_and_the_others_counted_by_cause(tmp_
         "without_reward": 1,
         "cut_off": 1,
         "no_calls": 1,
+        "replay": 1,
     }
 
 
@@ -193,7 +196,7 @@ async def test_every_line_passes_openais_checks(tmp_path: Path) -> None:
 async def test_nothing_good_enough_says_what_was_left_out(tmp_path: Path) -> None:
     with pytest.raises(
         AglError,
-        match=r"no succeeded train rollout with min_reward=9 \(left out: below_reward 7, without_reward 1\)",
+        match=r"no succeeded train rollout with min_reward=9 \(left out: below_reward 7, without_reward 1, replay 1\)",
     ):
         await exported(tmp_path, min_reward=9.0)
     assert not (tmp_path / "sft.jsonl").exists()

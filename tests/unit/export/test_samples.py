@@ -16,11 +16,12 @@ from agl.store.opening import store_to_read
 
 ASKED = [{"role": "user", "content": "2+2?"}]
 ANSWER = {"role": "assistant", "content": "4"}
-ROLLOUTS = [rollout(1), rollout(2, reward=0.0)]
+ROLLOUTS = [rollout(1), rollout(2, reward=0.0), rollout(3, metadata={"replay_of": "ro-1"})]
 SPANS = [
     call(1, 1, ASKED, ANSWER, ids=([1, 2], [3])),
     call(1, 2, ASKED, ANSWER, ids=([1, 2, 3, 4], [5, 6])),  # continues the first
     call(2, 3, ASKED, ANSWER),
+    call(3, 4, ASKED, ANSWER, ids=([1, 2], [3])),
 ]
 
 
@@ -38,8 +39,8 @@ async def test_calls_that_continue_each_other_are_one_line_with_its_reward(tmp_p
     assert line["loss_mask"] == [0, 0, 1, 0, 1, 1]
     assert line["logprobs"] == [0.0, 0.0, -0.5, 0.0, -0.5, -0.5]
     assert (line["rollout_id"], line["task"], line["reward"]) == ("ro-1", {"question": "q1"}, 1.0)
-    assert done.counts == {"samples": 1, "rollouts": 2}
-    assert dict(done.left_out) == {"no_token_ids": 1}
+    assert done.counts == {"samples": 1, "rollouts": 3}
+    assert dict(done.left_out) == {"no_token_ids": 1, "replay": 1}
 
 
 async def test_a_table_has_the_same_rows(tmp_path: Path) -> None:

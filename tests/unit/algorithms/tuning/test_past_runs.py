@@ -196,3 +196,13 @@ async def test_a_replay_of_a_rollout_is_not_learned_a_second_time(past: str) -> 
     texts, left_out = await read(past, store_tokens="record", min_reward=1.0)
     assert sorted(texts) == ["a1", "d1"]
     assert left_out["replay"] == 1
+
+
+async def test_an_answer_that_reached_its_limit_is_not_learned_by_its_words_either(tmp_path: Path) -> None:
+    file = str(tmp_path / "store.sqlite")
+    async with SqliteLightningStore(file) as store:
+        await record(store, "a1", 1.0, call("2", **{key.FINISH_REASONS: ["length"]}))
+        await record(store, "b1", 1.0, call("2", **{key.FINISH_REASONS: ["stop"]}))
+    texts, left_out = await read(file, store_tokens="template")
+    assert set(texts) == {"b1"}
+    assert left_out == Counter(cut_off=1)
