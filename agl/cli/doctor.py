@@ -18,7 +18,7 @@ from agl.agents.base import Agent
 from agl.cli.progress import Progress
 from agl.cli.run_folder import RUNS
 from agl.cli.text import plain, say, say_json, terminal_width, wrapped
-from agl.cli.train import tune_process
+from agl.cli.train import CLIENT, tune_process
 from agl.config import Settings, build, check, compose
 from agl.config.settings import MISSING, leaves
 from agl.data import TaskData
@@ -37,7 +37,7 @@ from agl.inference.base import Engine
 from agl.launch.stopping import run_interruptibly
 from agl.proxy import LLMProxy
 from agl.trainer import Trainer
-from agl.types import Policy, Resource
+from agl.types import Json, Policy, Resource
 
 LABEL_WIDTH = 20
 """Of the columns for status and subject."""
@@ -63,8 +63,9 @@ def main(
         raise ConfigError(f"--timeout {timeout_seconds:g}: a number of seconds above 0")
     tune_process()
     logging.getLogger("agl.agents.threads").setLevel(logging.ERROR)  # a check that was given up goes on
-    checks = [*machine_checks(timeout_seconds), _store_check(store_url)]
-    checks += recipe_checks(overrides, config_dir, timeout_seconds) if overrides or config_dir else [_echo()]
+    settings = _composed(overrides, config_dir) if overrides or config_dir else None
+    checks = [*machine_checks(timeout_seconds), store_check(store_url, settings)]
+    checks += [_echo()] if settings is None else recipe_checks(settings, timeout_seconds)
     out, width = sys.stdout, terminal_width()
 
     with Progress(sys.stderr, "looking") as progress:
@@ -123,10 +124,15 @@ def machine_checks(seconds: float) -> list[Check]:
     ]
 
 
-def _store_check(url: str | None) -> Check:
+def store_check(url: str | None, settings: Settings | ConfigError | None) -> Check:
+    """Return how the store is looked at: the one served at the URL, or where the settings say, else one kept here."""
+    token = os.environ.get("AGL_STORE_TOKEN")
+    if url is None and isinstance(settings, Settings):
+        node = cast("Mapping[str, Json]", settings.values.get("store") or {})
+        if node.get("_target_") == CLIENT and node.get("url") != MISSING:
+            url, token = str(node["url"]), cast("str | None", node.get("token"))
     if url is None:
         return Check(name="store", look=partial(scratch_store, RUNS), seconds=SHORT_SECONDS)
-    token = os.environ.get("AGL_STORE_TOKEN")
     return Check(
         name="store",
         look=partial(served_store, url, token),
@@ -143,12 +149,18 @@ def _echo() -> Check:
     )
 
 
-def recipe_checks(overrides: Sequence[str], config_dir: Path | None, seconds: float) -> list[Check]:
-    """Return what is looked at of a recipe; where its settings do not compose, that alone."""
+def _composed(overrides: Sequence[str], config_dir: Path | None) -> Settings | ConfigError:
+    """The settings, or why there are none."""
     try:
-        settings = compose("train", overrides, config_dir=config_dir)
+        return compose("train", overrides, config_dir=config_dir)
     except ConfigError as error:
-        return [Check(name="settings", look=partial(_raise, error), fix=SETTINGS_FIX)]
+        return error
+
+
+def recipe_checks(settings: Settings | ConfigError, seconds: float) -> list[Check]:
+    """Return what is looked at of a recipe; where its settings did not compose, that alone."""
+    if isinstance(settings, ConfigError):
+        return [Check(name="settings", look=partial(_raise, settings), fix=SETTINGS_FIX)]
     checked = partial(Check, seconds=seconds, fix=SETTINGS_FIX)
     checks = [checked(name="settings", look=lambda: _settings(settings))]
     if _is_given(settings, "data"):

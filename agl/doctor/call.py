@@ -10,7 +10,7 @@ from typing import Any, Self
 import httpx
 
 from agl.adapters.triplets import calls_of_attempt
-from agl.doctor.findings import Finding, failure, fine, warning
+from agl.doctor.findings import Finding, failure, fine
 from agl.evaluation.rollouts import spans_of_rollout
 from agl.inference.base import Engine
 from agl.proxy import LLMProxy
@@ -119,11 +119,11 @@ async def _call(
         return [fine("call", f"{words}, recorded with token ids and logprobs")]
     cause = ", ".join(calls.dropped) or "no call is on record"
     detail = f"{words}, recorded without exact ids ({cause})"
-    fix = "to train weights use inference=transformers, or a server that gives ids and logprobs (vLLM), with"
+    fix = "take inference=transformers, or a server that gives ids and logprobs (vLLM) with"
     fix += " inference.ask_for_token_ids=true"
     if needs_ids:
-        return [failure("call", f"{detail}: nothing to train on", fix)]
-    return [warning("call", f"{detail}: enough for prompts, not for RL", fix)]
+        return [failure("call", f"{detail}: there is nothing to train weights on", fix)]
+    return [fine("call", f"{detail}: enough for prompts and SFT on text, not for RL")]
 
 
 def _message(answer: httpx.Response) -> str:
