@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
 from agl.cli.named_records import close_matches, one_of
-from agl.cli.text import Column, age, counted, duration, number, table, wrapped
+from agl.cli.text import Column, age, counted, duration, number, plain, table, wrapped
 from agl.errors import ConfigError
 from agl.evaluation.counts import cause_of
 from agl.store.base import LightningStore
 from agl.store.paging import iter_rollouts, iter_runs
-from agl.types import Rollout, RolloutQuery
+from agl.types import Json, Rollout, RolloutQuery
 from agl.types.rollout import Mode, RolloutStatus
 
 ORDERS = {
@@ -221,8 +221,15 @@ def _row(rollout: Rollout, now: float) -> list[object]:
         rollout.num_attempts,
         age(now - rollout.created_at),
         None if begun is None or ended is None else duration(ended - begun),
-        rollout.task,
+        task_words(rollout.task),
     ]
+
+
+def task_words(task: Json) -> str:
+    """Return a task on one line, of an object only the values: what tells tasks apart in a narrow column."""
+    if not isinstance(task, dict):
+        return plain(task)
+    return ", ".join(plain(value) for value in cast("dict[str, Json]", task).values())
 
 
 def end_of(rollout: Rollout) -> str:

@@ -35,9 +35,15 @@ class WorkerState:
     worker: Worker
     rollout_ids: Sequence[str]
 
+    @property
+    def status(self) -> str:
+        """The store's word, or ``ended`` where the worker itself said that it ends."""
+        return "ended" if self.worker.stats.get("ended") else self.worker.status
+
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain values."""
-        return {**self.worker.model_dump(mode="json"), "rollout_ids": list(self.rollout_ids)}
+        values = self.worker.model_dump(mode="json")
+        return {**values, "status": self.status, "rollout_ids": list(self.rollout_ids)}
 
 
 async def workers_of_store(store: LightningStore, limit: int) -> list[WorkerState]:
@@ -50,14 +56,19 @@ async def workers_of_store(store: LightningStore, limit: int) -> list[WorkerStat
         if page.next_cursor is None:
             break
         query = query.model_copy(update={"cursor": page.next_cursor})
-    workers.sort(key=lambda worker: (worker.status == "offline", -worker.last_heartbeat_at))
+    workers.sort(key=lambda worker: (not is_alive(worker), -worker.last_heartbeat_at))
     return [await state_of_worker(store, worker) for worker in workers[:limit]]
+
+
+def is_alive(worker: Worker) -> bool:
+    """Whether the worker was heard of lately, and has not said that it ends."""
+    return worker.status != "offline" and not worker.stats.get("ended")
 
 
 async def state_of_worker(store: LightningStore, worker: Worker) -> WorkerState:
     """Return the worker with the rollouts that it works on."""
     held: list[str] = []
-    if worker.status != "offline":
+    if is_alive(worker):
         query = AttemptQuery(worker_id=worker.worker_id, status=("preparing", "running"))
         held = [attempt.rollout_id async for attempt in iter_attempts(store, query)]
     return WorkerState(worker=worker, rollout_ids=held)
@@ -67,7 +78,7 @@ def worker_lines(states: Sequence[WorkerState], *, place: str, now: float, width
     """Return the workers as a table; ``now`` is the time that ages count from."""
     if not states:
         return [f"No workers in {place}"]
-    alive = sum(state.worker.status != "offline" for state in states)
+    alive = sum(is_alive(state.worker) for state in states)
     lines = table(COLUMNS, [_row(state, now) for state in states], width=width)
     return [*lines, "", *wrapped(f"{counted(len(states), 'worker')}, {alive} alive, in {place}", width=width)]
 
@@ -77,7 +88,7 @@ def _row(state: WorkerState, now: float) -> list[object]:
     failed = cast("Mapping[str, int] | None", worker.stats.get("failed"))
     return [
         worker.worker_id,
-        worker.status,
+        state.status,
         f"{age(now - worker.last_heartbeat_at)} ago",
         worker.stats.get("succeeded"),
         None if failed is None else sum(failed.values()),

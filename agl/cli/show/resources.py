@@ -78,7 +78,7 @@ def worker_lines(state: WorkerState, *, now: float, width: int) -> list[str]:
     heard = f"{moment(worker.last_heartbeat_at)}, {age(now - worker.last_heartbeat_at)} ago"
     pairs: list[tuple[str, object]] = [
         ("Worker", worker.worker_id),
-        ("Status", worker.status),
+        ("Status", state.status),
         ("Host", f"{worker.host or '?'}, process {worker.pid or '?'}"),
         ("Registered", moment(worker.registered_at)),
         ("Heard of", heard),
@@ -86,6 +86,6 @@ def worker_lines(state: WorkerState, *, now: float, width: int) -> list[str]:
     if state.rollout_ids:
         pairs.append(("Works on", "\n".join(state.rollout_ids)))
     for name, value in worker.stats.items():
-        if value not in (None, {}, []):
+        if name != "ended" and value not in (None, {}, []):
             pairs.append((name.replace("_", " ").capitalize(), value))
     return fields(pairs, width=width, label_width=16)

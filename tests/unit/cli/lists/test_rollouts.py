@@ -8,7 +8,7 @@ import pytest
 from listed_records import NOON, listed_store
 from snapshots import WIDTHS, require_snapshot
 
-from agl.cli.lists.rollouts import Wanted, end_of, matching_rollouts, query_from, rollout_lines
+from agl.cli.lists.rollouts import Wanted, end_of, matching_rollouts, query_from, rollout_lines, task_words
 from agl.cli.text import columns_of
 from agl.errors import ConfigError
 from agl.store.sqlite import SqliteStore
@@ -123,6 +123,10 @@ async def test_where_none_match_the_causes_that_there_are_are_named() -> None:
         assert rollout_lines(matches, wanted, place="memory", now=0, width=80) == [
             "No rollouts match in memory; rollouts failed by ValueError 1, TimeoutError 1"
         ]
+
+
+def test_of_a_task_that_is_an_object_the_values_are_shown() -> None:
+    assert [task_words(task) for task in ({"a": "x", "b": [1]}, "text", 3, {})] == ["x, [1]", "text", "3", ""]
 
 
 def test_an_end_says_the_cause_and_a_missing_reward() -> None:

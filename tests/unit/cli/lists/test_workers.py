@@ -17,6 +17,8 @@ async def test_the_table_of_workers_has_the_living_first_and_what_they_work_on(w
         assert worker_lines([], place="memory", now=NOON, width=80) == ["No workers in memory"]
         await store.register_worker("gone", host="gpu-1", pid=7)
         clock.now = NOON + 3600
+        await store.register_worker("done", host="gpu-1", pid=8)
+        await store.worker_heartbeat("done", stats={"succeeded": 4, "failed": {}, "ended": True})
         await store.register_worker("alive", host="gpu-2.example.org", pid=12345)
         for number in range(3):
             request = RolloutRequest(task=1, rollout_id=f"2026-09-21_12-00-00-ppo_sql-{number}")
@@ -26,8 +28,10 @@ async def test_the_table_of_workers_has_the_living_first_and_what_they_work_on(w
         states = await workers_of_store(store, 10)
         lines = worker_lines(states, place="memory", now=NOON + 3605, width=width)
         assert [len(await workers_of_store(store, most)) for most in (1, 2)] == [1, 2]
+    assert [state.status for state in states] == ["busy", "ended", "offline"]
     assert [state.as_json()["rollout_ids"] for state in states] == [
         [f"2026-09-21_12-00-00-ppo_sql-{number}" for number in range(3)],
+        [],
         [],
     ]
     assert max(map(len, lines)) <= width
