@@ -132,15 +132,13 @@ def options(
     \b
     For example:
       agl train +recipe=ppo_sql    a small policy learns to write SQL, on a CPU
-      agl train --help
-      agl eval --help
-      agl run --help
-      agl store --help
-      agl proxy --help
+      agl init --help              a recipe of your own, which trains at once
+      agl doctor --help            is everything there?
+      agl show --help              the last run: its curve, its rollouts
     """
 
 
-@app.command(cls=OptionalResume)
+@app.command(cls=OptionalResume, rich_help_panel="Roles of the pipeline")
 def train(
     overrides: Overrides = None,
     *,
@@ -191,7 +189,7 @@ def train(
     )
 
 
-@app.command()
+@app.command(rich_help_panel="Roles of the pipeline")
 @app.command("runner", hidden=True)
 def run(
     overrides: Overrides = None,
@@ -254,7 +252,7 @@ def run(
     command.main(overrides or [], options)
 
 
-@app.command()
+@app.command(rich_help_panel="Roles of the pipeline")
 def proxy(
     overrides: Annotated[
         list[str] | None,
@@ -301,21 +299,24 @@ def proxy(
     )
 
 
-app.add_typer(evaluation)
-app.add_typer(exporting)
-app.add_typer(importing)
-app.add_typer(init)
-app.add_typer(doctor)
-app.add_typer(store, name="store")
-app.add_typer(listing)
-app.add_typer(showing)
-app.add_typer(tracing)
-app.add_typer(reading)
-app.add_typer(cancelling)
-app.add_typer(retrying)
-app.add_typer(replaying)
-app.add_typer(regrading)
-app.add_typer(comparing)
+app.add_typer(store, name="store", rich_help_panel="Roles of the pipeline")
+for commands in (
+    init,
+    doctor,
+    evaluation,
+    exporting,
+    importing,
+    listing,
+    showing,
+    tracing,
+    reading,
+    comparing,
+    cancelling,
+    retrying,
+    replaying,
+    regrading,
+):
+    app.add_typer(commands)
 
 
 def main() -> None:

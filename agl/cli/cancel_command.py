@@ -11,7 +11,7 @@ from agl.cli.arguments import AsJson, RunDir, StoreUrl
 cancelling = typer.Typer()
 
 
-@cancelling.command("cancel")
+@cancelling.command("cancel", rich_help_panel="Act on records")
 def cancel(
     ids: Annotated[
         list[str] | None, typer.Argument(metavar="ROLLOUT", help="Ids of rollouts.", show_default=False)

@@ -13,7 +13,7 @@ comparing = typer.Typer()
 _SIDE = "A run (folder or name), the id of resources or of a run, or a prompt's file."
 
 
-@comparing.command("diff")
+@comparing.command("diff", rich_help_panel="Look at records")
 def diff(
     first: Annotated[str, typer.Argument(metavar="A", help=_SIDE)],
     second: Annotated[str, typer.Argument(metavar="B", help="The same.")],

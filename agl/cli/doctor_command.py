@@ -11,7 +11,7 @@ from agl.cli.arguments import AsJson, ConfigDir, Overrides
 doctor = typer.Typer()
 
 
-@doctor.command("doctor")
+@doctor.command("doctor", rich_help_panel="Begin")
 def examine(
     overrides: Overrides = None,
     *,

@@ -59,7 +59,7 @@ Resume = Annotated[
 ]
 
 
-@evaluation.command("eval", cls=OptionalResume)
+@evaluation.command("eval", cls=OptionalResume, rich_help_panel="Results")
 def evaluate(
     overrides: Overrides = None,
     *,

@@ -25,7 +25,7 @@ Out = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
 
 
-@exporting.command("export")
+@exporting.command("export", rich_help_panel="Results")
 def export(
     overrides: What = None,
     *,

@@ -28,7 +28,7 @@ IntoRun = Annotated[
 ]
 
 
-@importing.command("import")
+@importing.command("import", rich_help_panel="Results")
 def import_files(
     files: Files,
     *,

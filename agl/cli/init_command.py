@@ -12,7 +12,7 @@ from agl.cli.starters import Starter
 init = typer.Typer()
 
 
-@init.command("init")
+@init.command("init", rich_help_panel="Begin")
 def begin(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Of the recipe and its folder: letters, digits and _.")

@@ -34,7 +34,7 @@ Follow = Annotated[
 ]
 
 
-@reading.command("logs")
+@reading.command("logs", rich_help_panel="Look at records")
 def logs(
     wanted: Id = None,
     *,

@@ -40,7 +40,7 @@ Order = Annotated[
 ]
 
 
-@listing.command("ls")
+@listing.command("ls", rich_help_panel="Look at records")
 def ls(
     what: What = "runs",
     *,

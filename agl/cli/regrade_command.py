@@ -11,7 +11,7 @@ from agl.cli.arguments import AsJson, RunDir, StoreUrl
 regrading = typer.Typer()
 
 
-@regrading.command("regrade")
+@regrading.command("regrade", rich_help_panel="Act on records")
 def regrade(
     ids: Annotated[
         list[str] | None,

@@ -11,7 +11,7 @@ from agl.cli.arguments import AsJson, ConfigDir, RunDir, StoreUrl
 replaying = typer.Typer()
 
 
-@replaying.command("replay")
+@replaying.command("replay", rich_help_panel="Act on records")
 def replay(
     rollout: Annotated[str, typer.Argument(metavar="ROLLOUT", help="The id of a rollout that has ended.")],
     overrides: Annotated[

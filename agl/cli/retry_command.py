@@ -11,7 +11,7 @@ from agl.cli.arguments import AsJson, ConfigDir, RunDir, StoreUrl
 retrying = typer.Typer()
 
 
-@retrying.command("retry")
+@retrying.command("retry", rich_help_panel="Act on records")
 def retry(
     ids: Annotated[
         list[str],

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from agl.cli.arguments import AsJson, RunDir, StoreUrl
+from agl.cli.completion import complete_runs
 
 showing = typer.Typer()
 
@@ -16,6 +17,7 @@ Id = Annotated[
         metavar="ID",
         help="Of a rollout, an attempt, resources or a worker; or a run: its id, folder or name. Default: the newest"
         " run.",
+        autocompletion=complete_runs,
     ),
 ]
 WhichAttempt = Annotated[
@@ -33,7 +35,7 @@ Full = Annotated[
 ]
 
 
-@showing.command("show")
+@showing.command("show", rich_help_panel="Look at records")
 def show(
     wanted: Id = None,
     *,

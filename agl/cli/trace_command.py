@@ -17,7 +17,7 @@ WhichAttempt = Annotated[
 Full = Annotated[bool, typer.Option("--full", help="Show all attributes and events of every span.")]
 
 
-@tracing.command("trace")
+@tracing.command("trace", rich_help_panel="Look at records")
 def trace(
     rollout: Rollout,
     *,
