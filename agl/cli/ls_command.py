@@ -34,7 +34,7 @@ Failed = Annotated[
     str | None,
     typer.Option(metavar="CAUSE", help="Rollouts that failed by this cause, such as TimeoutError."),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="The most lines.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="The most lines.")]
 Order = Annotated[
     str, typer.Option(help="Of rollouts: newest, oldest, reward (highest first) or lowest (lowest first).")
 ]
