@@ -12,6 +12,8 @@ _VALUE = 60
 """Columns of one attribute's value."""
 _ATTRIBUTES = 4
 _ERROR_WIDTH = 300
+_OURS = "agl."
+"""Before the names of our own attributes, which read as well without it."""
 _OF_ATTEMPT = (key.ROLLOUT_ID, key.ATTEMPT_ID, key.SPAN_SEQUENCE_ID)
 """What every span of an attempt may say; nobody needs it here."""
 
@@ -30,7 +32,9 @@ def facts_of(span: Span) -> str:
         if name in found:
             return shortened(found[name], 2 * _VALUE)
     named = [name for name in found if name not in _OF_ATTEMPT]
-    parts = [f"{plain(name)}={shortened(found[name], _VALUE)}" for name in named[:_ATTRIBUTES]]
+    parts = [
+        f"{plain(name.removeprefix(_OURS))}={shortened(found[name], _VALUE)}" for name in named[:_ATTRIBUTES]
+    ]
     return "  ".join(parts)
 
 

@@ -251,7 +251,7 @@ def duration(seconds: float) -> str:
     """Return how long something took: ``0.4ms``, ``350ms``, ``2.35s``, ``12.3s``, ``12m34s``, ``3h05m``, ``2d04h``."""
     passed = max(0.0, seconds)
     if passed < 0.9995:
-        return f"{passed * 1e3:.1f}ms" if 0 < passed < 0.00995 else f"{passed * 1e3:.0f}ms"
+        return f"{passed * 1e3:.1f}ms" if 0.00005 <= passed < 0.00995 else f"{passed * 1e3:.0f}ms"
     if passed < 59.95:
         return f"{passed:.2f}s" if passed < 9.995 else f"{passed:.1f}s"
     whole = round(passed)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from doc_pages import ROOT, blocks
 from forked_agl import run_agl
 from listed_records import listed_store, made_call, made_span
 
@@ -134,3 +136,24 @@ def test_ctrl_c_ends_following_with_one_line(tmp_path: Path) -> None:
 def test_json_is_all_that_is_on_standard_output(tmp_path: Path) -> None:
     done = run_agl(["ls", "--json"], tmp_path)
     assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, [], "")
+
+
+async def test_every_command_of_the_page_does_what_it_says(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "demo"
+    folder.mkdir(parents=True)
+    for name in ("settings.yaml", ".lock", "agl.log"):
+        (folder / name).write_text("name: demo\n")
+    store, _ = listed_store(folder / "store.sqlite")
+    async with store:
+        await store.add_run(name="demo", run_id="demo", command="train")
+        await store.add_resources({}, resources_id="demo-val-reward-v3-b302381f")
+        await store.start_rollout(RolloutRequest(task=1, rollout_id="demo-e3-reward-7-0", run_id="demo"))
+        for step in (1, 2):
+            await store.add_metrics("demo", step, {"update/kl": 0.1})
+    lines = [line for block in blocks(ROOT / "docs" / "inspect.md", "sh") for line in block.splitlines()]
+    commands = [shlex.split(line)[1:] for line in lines if "--store-url" not in line]
+    assert len(commands) > 12
+    for command in commands:
+        done = await asyncio.to_thread(run_agl, command, tmp_path)
+        assert (done.returncode, done.stderr) == (0, ""), command
+        assert done.stdout, command

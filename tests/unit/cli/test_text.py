@@ -82,6 +82,7 @@ def test_wrapped_text_keeps_the_indentation_of_code() -> None:
     ("seconds", "shown", "old"),
     [
         (0.0, "0ms", "0s"),
+        (0.00001, "0ms", "0s"),
         (0.0004, "0.4ms", "0s"),
         (0.35, "350ms", "0s"),
         (2.345, "2.35s", "2s"),
