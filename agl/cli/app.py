@@ -300,23 +300,20 @@ def proxy(
 
 
 app.add_typer(store, name="store", rich_help_panel="Roles of the pipeline")
-for commands in (
-    init,
-    doctor,
-    evaluation,
-    exporting,
-    importing,
-    listing,
-    showing,
-    tracing,
-    reading,
-    comparing,
-    cancelling,
-    retrying,
-    replaying,
-    regrading,
-):
-    app.add_typer(commands)
+app.add_typer(init)
+app.add_typer(doctor)
+app.add_typer(evaluation)
+app.add_typer(exporting)
+app.add_typer(importing)
+app.add_typer(listing)
+app.add_typer(showing)
+app.add_typer(tracing)
+app.add_typer(reading)
+app.add_typer(comparing)
+app.add_typer(cancelling)
+app.add_typer(retrying)
+app.add_typer(replaying)
+app.add_typer(regrading)
 
 
 def main() -> None:
