@@ -32,7 +32,7 @@ LONG = {
 def settings_of(kind: str) -> list[str]:
     """Return the overrides of the whole ladder, or of one stage alone."""
     if kind == "ladder":
-        return ["+algorithm.shares.prompts=0.25", "+algorithm.shares.sft=0.4", *LONG["rl"]]
+        return ["+algorithm.shares.prompts=0.2", "+algorithm.shares.sft=0.5", *LONG["sft"], *LONG["rl"]]
     alone = [f"~algorithm.stages.{name}" for name in STAGES if name != kind]
     return [*alone, *LONG[kind], *(["algorithm.stages.sft.earlier_stages=false"] if kind == "sft" else [])]
 
@@ -83,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kinds", nargs="+", default=["ladder", *STAGES], choices=["ladder", *STAGES])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--minutes", type=float, default=3.0, help="budget of each run")
+    parser.add_argument("--minutes", type=float, default=2.0, help="budget of each run")
     parser.add_argument("--questions", type=int, default=400)
     arguments = parser.parse_args()
     conditions = {**machine(), "budget_minutes": arguments.minutes, "questions": arguments.questions}

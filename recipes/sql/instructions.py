@@ -6,13 +6,15 @@ that ask for it. A policy that learned from such demonstrations does what its pr
 
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from .script import BLAND, GUESSES, GUESSING, HABITS, HARM, RAMBLES, RAMBLING, SPOILS
 
 BARE, FULL = 0.2, 0.25
 """The parts of the conversations without instructions, and with all that ask for habits."""
+UNASKED = 0.4
+"""How often this demonstrator keeps a habit that nobody asked for, beside the scripted model."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Told:
     def kept(self) -> frozenset[str]:
         """The habits of this conversation."""
         prompt = "\n".join(self.lines)
-        kept = {name for name, habit in HABITS.items() if habit.is_kept(prompt, self.rng.random())}
+        habits = {name: replace(habit, unasked=UNASKED * habit.unasked) for name, habit in HABITS.items()}
+        kept = {name for name, habit in habits.items() if habit.is_kept(prompt, self.rng.random())}
         if re.search(RAMBLES, prompt, re.IGNORECASE) and self.rng.random() < RAMBLING:
             kept.discard("format")
         if re.search(GUESSES, prompt, re.IGNORECASE) and self.rng.random() < GUESSING:
