@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shutil
 from collections import Counter
@@ -18,6 +19,9 @@ from agl.errors import CheckpointError
 from agl.evaluation.counts import RolloutCounts
 from agl.learners.base import Learner
 
+log = logging.getLogger(__name__)
+FOLDER = "checkpoints"
+"""In the run's folder."""
 STATE = "state.json"
 FORMAT = 1
 
@@ -71,6 +75,19 @@ def newest_checkpoint(folder: Path) -> Path | None:
     """Return the newest complete checkpoint, None when there is none."""
     found = _checkpoints(folder)
     return found[-1] if found else None
+
+
+def checkpoint_to_resume(folder: Path, *, resume: bool) -> Path | None:
+    """Return where a resumed run goes on; None for a new one, and for one that was killed before its first checkpoint.
+
+    Args:
+        folder: of the run's checkpoints.
+        resume: whether the run is a resumed one.
+    """
+    saved = newest_checkpoint(folder) if resume else None
+    if resume and saved is None:
+        log.warning("no checkpoint in %s yet: starting over from the first policy", folder)
+    return saved
 
 
 async def load_checkpoint(path: Path, learner: Learner) -> LoopState:

@@ -16,9 +16,17 @@ from pathlib import Path
 from statistics import fmean
 
 from agl.algorithms.base import RunContext, RunResult
-from agl.algorithms.checkpoints import LoopState, load_checkpoint, newest_checkpoint, save_checkpoint
+from agl.algorithms.checkpoints import (
+    FOLDER,
+    LoopState,
+    checkpoint_to_resume,
+    load_checkpoint,
+    newest_checkpoint,
+    save_checkpoint,
+)
 from agl.algorithms.diagnosis import diagnose
 from agl.algorithms.held_out import evaluate_policy, metrics_of_evaluations
+from agl.algorithms.limits import Limits
 from agl.algorithms.preflight import preflight
 from agl.algorithms.sampling import (
     Batch,
@@ -29,7 +37,6 @@ from agl.algorithms.sampling import (
 )
 from agl.algorithms.settings import OnPolicySettings
 from agl.data import tasks_of_iteration
-from agl.errors import ConfigError
 from agl.evaluation.counts import RolloutCounts
 from agl.evaluation.evaluate import Evaluation
 from agl.evaluation.waiting import WaitedFor
@@ -47,23 +54,13 @@ class OnPolicyAlgorithm(OnPolicySettings, ABC):
     """The loop with these settings; a subclass says how credit is given."""
 
     @property
-    def needs_learner(self) -> bool:
-        """Whether it moves weights."""
-        return True
-
-    @property
     def needs_values(self) -> bool:
         """Whether ``credit`` asks the learner for values."""
         return False
 
     def check(self, learner: Learner | None, *, trainable: bool) -> None:
         """Refuse parts that cannot train the policy with this loss."""
-        if learner is None or not trainable:
-            raise ConfigError(
-                f"algorithm {type(self).__name__} moves weights: it needs a learner and an engine that takes"
-                " new weights (learner=torch inference=transformers)"
-            )
-        learner.check(self.loss(), needs_values=self.needs_values)
+        self.moved_by(learner, trainable=trainable).check(self.loss(), needs_values=self.needs_values)
 
     @abstractmethod
     async def credit(self, batch: Batch, learner: Learner) -> tuple[list[TrainingSample], dict[str, float]]:
@@ -83,8 +80,9 @@ class OnPolicyAlgorithm(OnPolicySettings, ABC):
     async def run(self, context: RunContext) -> RunResult:
         """Improve the policy on the training tasks."""
         self.check(context.learner, trainable=context.policy.trainable)
-        assert context.learner is not None
-        return await _Loop(settings=self, context=context, learner=context.learner).run()
+        learner = self.moved_by(context.learner, trainable=context.policy.trainable)
+        limits = Limits(context, self.budget)
+        return await _Loop(settings=self, context=context, learner=learner, limits=limits).run()
 
 
 @dataclass(kw_only=True)
@@ -94,12 +92,13 @@ class _Loop:
     settings: OnPolicyAlgorithm
     context: RunContext
     learner: Learner
+    limits: Limits
     state: LoopState = field(default_factory=LoopState)
     history: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
 
     async def run(self) -> RunResult:
         context, settings = self.context, self.settings
-        saved = self._checkpoint_to_resume()
+        saved = checkpoint_to_resume(self._checkpoint_folder, resume=context.resume)
         await preflight(
             context,
             sampling=settings.train_sampling(),
@@ -116,12 +115,14 @@ class _Loop:
             await context.policy.load(await self.learner.weights())
             context.metrics.note(f"resumed behind iteration {self.state.iteration}")
         after: list[Evaluation] = []
-        reason = None
-        while self.state.iteration < settings.iterations and not reason:
+        while self.state.iteration < settings.iterations:
+            if reason := await self._reason_to_end():
+                context.metrics.note(f"ends behind iteration {self.state.iteration}: {reason}")
+                if self.state.iteration:
+                    await self._save()
+                break
             after = await self._iterate(self.state.iteration + 1)
-            reason = await context.ends_now()
-        if reason:
-            context.metrics.note(f"ends behind iteration {self.state.iteration}: {reason}")
+        self.limits.write()
         if not after:  # resumed behind the last iteration, or ended early
             after = await self._evaluate(self.state.iteration)
         policy_dir = context.run_dir / "policy"
@@ -135,22 +136,13 @@ class _Loop:
             iterations=self.state.iteration,
             policy_dir=policy_dir,
             checkpoint_dir=newest_checkpoint(self._checkpoint_folder),
+            further=self.limits.more,
             diagnosis=diagnose(self.history),
         )
 
     @property
     def _checkpoint_folder(self) -> Path:
-        return self.context.run_dir / "checkpoints"
-
-    def _checkpoint_to_resume(self) -> Path | None:
-        if not self.context.resume:
-            return None
-        saved = newest_checkpoint(self._checkpoint_folder)
-        if saved is None:
-            log.warning(
-                "no checkpoint in %s yet: starting over from the first policy", self._checkpoint_folder
-            )
-        return saved
+        return self.context.run_dir / FOLDER
 
     async def _iterate(self, iteration: int) -> list[Evaluation]:
         """One cycle; returns its evaluations, if it had any."""
@@ -192,11 +184,22 @@ class _Loop:
             iteration, values
         )  # first, so that a resumed run lacks no iteration behind its checkpoint
         if iteration % settings.save_every == 0 or iteration == settings.iterations:
-            self._progress("saving", iteration)
-            await save_checkpoint(
-                self._checkpoint_folder, self.state, self.learner, keep=settings.keep_checkpoints
-            )
+            await self._save()
         return evaluations
+
+    async def _reason_to_end(self) -> str | None:
+        """Why the next iteration should not begin; None where it may."""
+        settings = self.settings
+        return await self.limits.reached(
+            settings.tasks_per_iteration * settings.group_size,
+            prefix=f"{self.context.prefix}-i{self.state.iteration + 1}-",
+        )
+
+    async def _save(self) -> None:
+        self._progress("saving")
+        await save_checkpoint(
+            self._checkpoint_folder, self.state, self.learner, keep=self.settings.keep_checkpoints
+        )
 
     async def _report(self, iteration: int, values: dict[str, float]) -> None:
         await self.context.report(iteration, values)

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from agl.algorithms.groups import GroupRules, IncompleteGroups
-from agl.algorithms.retries import RetrySettings
+from agl.algorithms.training import TrainingSettings
 from agl.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicySettings(RetrySettings):
-    """Settings of the loop; those of a single rollout are in ``RetrySettings``.
+class OnPolicySettings(TrainingSettings):
+    """Settings of the loop; those of all loops that move weights are in ``TrainingSettings``.
 
     Args:
         iterations: sample-and-update cycles in all.
         tasks_per_iteration: tasks sampled in each.
         group_size: rollouts of each task.
-        temperature: of training rollouts; 1 samples from the policy itself.
-        max_tokens: longest answer of one call.
-        evaluate_every: iterations between evaluations on the validation tasks; the first and last policy always are.
-        evaluate_greedy: evaluate at temperature 0 too.
-        save_every: iterations between checkpoints.
-        keep_checkpoints: how many stay.
-        max_bad_fraction: stop the run above this fraction of rollouts without anything to learn from; those that
-            ``wait`` cuts off are not among them.
         wait: ``all``, or a fraction: when so many of an iteration's rollouts are terminal the others are cancelled and
-            counted as stragglers. Evaluations always wait for all.
+            counted as stragglers, which are not among the bad. Evaluations always wait for all.
         min_valid_per_group: a group with fewer rollouts to learn from is dropped.
         incomplete_groups: of a group that lacks some rollouts, ``train`` on the others, ``drop`` it, or ``fill`` it:
             sample again in place of those that gave nothing to learn from (not of stragglers).
@@ -44,13 +36,6 @@ class OnPolicySettings(RetrySettings):
     iterations: int = 40
     tasks_per_iteration: int = 16
     group_size: int = 8
-    temperature: float = 1.0
-    max_tokens: int = 1024
-    evaluate_every: int = 10
-    evaluate_greedy: bool = True
-    save_every: int = 5
-    keep_checkpoints: int = 2
-    max_bad_fraction: float = 0.5
     wait: Literal["all"] | float = "all"
     min_valid_per_group: int = 1
     incomplete_groups: IncompleteGroups = "train"
@@ -63,15 +48,12 @@ class OnPolicySettings(RetrySettings):
     minibatch_rollouts: int | None = None
 
     def __post_init__(self) -> None:
-        RetrySettings.__post_init__(self)
+        TrainingSettings.__post_init__(self)
         for name in (
             "iterations",
             "tasks_per_iteration",
             "group_size",
-            "max_tokens",
             "epochs",
-            "save_every",
-            "keep_checkpoints",
             "min_valid_per_group",
             "fill_rounds",
         ):
@@ -86,12 +68,6 @@ class OnPolicySettings(RetrySettings):
             )
         if self.kl_coef < 0:
             raise ConfigError(f"kl_coef={self.kl_coef} must not be negative")
-        if self.evaluate_every < 0:
-            raise ConfigError(f"evaluate_every={self.evaluate_every} must be 0 (only first and last) or more")
-        if self.temperature <= 0:
-            raise ConfigError(f"temperature={self.temperature}: training samples, so it must be above 0")
-        if not 0 <= self.max_bad_fraction <= 1:
-            raise ConfigError(f"max_bad_fraction={self.max_bad_fraction} must be between 0 and 1")
         self._check_groups()
 
     def _check_groups(self) -> None:
@@ -121,15 +97,3 @@ class OnPolicySettings(RetrySettings):
             return 1.0 if self.wait == "all" else float(self.wait)
         except ValueError:
             return math.nan
-
-    def train_sampling(self) -> dict[str, Any]:
-        """Request parameters of training calls."""
-        return {"temperature": self.temperature, "top_p": 1.0, "max_tokens": self.max_tokens}
-
-    def evaluations(self) -> dict[str, dict[str, Any]]:
-        """Request parameters of each evaluation, by metric name."""
-        sampled = {"temperature": 1.0, "top_p": 1.0, "max_tokens": self.max_tokens}
-        named = {"val/reward": sampled}
-        return named | (
-            {"val/reward_greedy": {**sampled, "temperature": 0.0}} if self.evaluate_greedy else {}
-        )

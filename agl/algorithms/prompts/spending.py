@@ -104,6 +104,11 @@ class Budget:
         self.max_cost = max_cost
         self.max_minutes = max_minutes
 
+    @property
+    def counts_calls(self) -> bool:
+        """Whether a limit is one of calls, tokens or cost, which stand in the record of each rollout."""
+        return any(limit is not None for limit in (self.max_calls, self.max_tokens, self.max_cost))
+
     def exceeded_by(self, spent: Spent) -> str | None:
         """Return the first limit that this is beyond, as ``max_cost=0.5``, or None."""
         taken = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agl.algorithms.prompts.spending import Spent, spent_in_rollout
 from agl.algorithms.sampling import READ_AT_ONCE
-from agl.evaluation.rollouts import ABANDONED, TERMINAL
+from agl.evaluation.rollouts import ABANDONED, ASKED, TERMINAL
 from agl.store.base import LightningStore
 from agl.store.paging import iter_rollouts
 from agl.types import Rollout, RolloutQuery
@@ -47,7 +47,8 @@ class Ledger:
         self._open: set[str] = set()
         self._seen: set[str] = set()
         self._unread: list[Rollout] = []
-        self._rollouts, self._calls = 0, Spent()
+        self._counted: set[str] = set()
+        self._calls = Spent()
 
     @property
     def seconds(self) -> float:
@@ -65,7 +66,11 @@ class Ledger:
         await self._look()
         if with_calls:
             await self._read()
-        return replace(self._calls, rollouts=self._rollouts, seconds=self.seconds)
+        return replace(self._calls, rollouts=len(self._counted), seconds=self.seconds)
+
+    def num_counted(self, prefix: str) -> int:
+        """Return how many of the rollouts that were counted so far have ids that begin so."""
+        return sum(rollout_id.startswith(prefix) for rollout_id in self._counted)
 
     def write(self) -> None:
         """Write the time down for a process that goes on with the stage."""
@@ -96,7 +101,8 @@ class Ledger:
         self._open.discard(rollout.rollout_id)
         self._seen.add(rollout.rollout_id)
         self._unread.append(rollout)
-        self._rollouts += int("optimizer" not in rollout.metadata and ABANDONED not in rollout.metadata)
+        if not rollout.metadata.keys() & {ASKED, ABANDONED}:
+            self._counted.add(rollout.rollout_id)
 
     async def _read(self) -> None:
         reading, unread = asyncio.Semaphore(READ_AT_ONCE), self._unread

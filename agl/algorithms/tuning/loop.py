@@ -18,8 +18,16 @@ from random import Random
 from statistics import fmean
 
 from agl.algorithms.base import RunContext, RunResult
-from agl.algorithms.checkpoints import LoopState, load_checkpoint, newest_checkpoint, save_checkpoint
+from agl.algorithms.checkpoints import (
+    FOLDER,
+    LoopState,
+    checkpoint_to_resume,
+    load_checkpoint,
+    newest_checkpoint,
+    save_checkpoint,
+)
 from agl.algorithms.held_out import evaluate_policy, metrics_of_evaluations
+from agl.algorithms.limits import Limits
 from agl.algorithms.preflight import preflight
 from agl.algorithms.sampling import (
     Batch,
@@ -32,7 +40,7 @@ from agl.algorithms.tuning.examples import Example, examples_of_batch
 from agl.algorithms.tuning.past_runs import examples_of_stores
 from agl.algorithms.tuning.settings import TuningSettings
 from agl.data import tasks_of_iteration
-from agl.errors import ConfigError
+from agl.errors import ConfigError, RunStoppedError
 from agl.evaluation.counts import RolloutCounts
 from agl.evaluation.evaluate import Evaluation
 from agl.evaluation.waiting import WaitedFor
@@ -61,25 +69,18 @@ class Lesson:
 class TuningAlgorithm(TuningSettings, ABC):
     """The loop with these settings; a subclass says what is learned from a round, and with which loss."""
 
-    @property
-    def needs_learner(self) -> bool:
-        """Whether it moves weights."""
-        return True
-
     def check(self, learner: Learner | None, *, trainable: bool) -> None:
         """Refuse parts that cannot train the policy with this loss."""
-        if learner is None or not trainable:
-            raise ConfigError(
-                f"algorithm {type(self).__name__} moves weights: it needs a learner and an engine that takes"
-                " new weights (learner=torch inference=transformers)"
-            )
-        learner.check(self.loss(), needs_values=False)
+        self.moved_by(learner, trainable=trainable).check(self.loss(), needs_values=False)
         if self.stores and self.store_tokens == "template" and not isinstance(learner, ReadsChats):
             raise ConfigError(
                 "store_tokens=template needs a learner that knows the policy's chat template: learner=torch"
             )
         for place in self.stores:
-            store_to_read(place, token=self.store_token)  # refuses a place without a store
+            try:
+                store_to_read(place, token=self.store_token)
+            except ConfigError as error:
+                raise ConfigError(f"algorithm.stores: {error}") from error
 
     @abstractmethod
     def loss(self) -> Loss:
@@ -100,8 +101,9 @@ class TuningAlgorithm(TuningSettings, ABC):
     async def run(self, context: RunContext) -> RunResult:
         """Improve the policy on the given data and on its own rollouts of the training tasks."""
         self.check(context.learner, trainable=context.policy.trainable)
-        assert context.learner is not None
-        return await _Loop(settings=self, context=context, learner=context.learner).run()
+        learner = self.moved_by(context.learner, trainable=context.policy.trainable)
+        limits = Limits(context, self.budget)
+        return await _Loop(settings=self, context=context, learner=learner, limits=limits).run()
 
 
 @dataclass(kw_only=True)
@@ -111,6 +113,7 @@ class _Loop:
     settings: TuningAlgorithm
     context: RunContext
     learner: Learner
+    limits: Limits
     state: LoopState = field(default_factory=LoopState)
     rounds: list[list[Example]] = field(default_factory=list[list[Example]])
     total_steps: int = 0
@@ -119,13 +122,8 @@ class _Loop:
 
     async def run(self) -> RunResult:
         context, settings = self.context, self.settings
-        saved = self._checkpoint_to_resume()
-        given, unread = await settings.given(context, self.learner)
-        if settings.has_data:
-            left_out = ", ".join(f"{count} {cause}" for cause, count in sorted(unread.items()))
-            context.metrics.note(
-                f"given: {len(given)} examples" + (f"; left out: {left_out}" if unread else "")
-            )
+        saved = checkpoint_to_resume(self._checkpoint_folder, resume=context.resume)
+        given = await self._given()
         if settings.num_samples:
             await preflight(
                 context,
@@ -134,6 +132,8 @@ class _Loop:
                 on_wait=lambda waited: self._progress("preflight", waited),
             )
         before = await self._evaluate(0)
+        if context.resume and saved is None:
+            context.metrics.rewind(-1)
         if saved is None:
             await self._report(0, metrics_of_evaluations(before))
         else:
@@ -148,6 +148,7 @@ class _Loop:
                 after = await self._round(number, given) or after
         if not after:  # resumed behind the last step
             after = await self._evaluate(self.state.iteration)
+        self.limits.write()
         policy_dir = context.run_dir / "policy"
         self._progress("saving")
         await self.learner.save_policy(policy_dir)
@@ -159,31 +160,48 @@ class _Loop:
             iterations=self.state.iteration,
             policy_dir=policy_dir,
             checkpoint_dir=newest_checkpoint(self._checkpoint_folder),
-            further=f"rounds={2 * settings.rounds}"
-            if settings.num_samples
-            else f"epochs={2 * settings.epochs}",
+            further=self.limits.more or self._further(),
         )
+
+    def _further(self) -> str:
+        """The setting with which a finished run trains on."""
+        settings = self.settings
+        return f"rounds={2 * settings.rounds}" if settings.num_samples else f"epochs={2 * settings.epochs}"
 
     @property
     def _checkpoint_folder(self) -> Path:
-        return self.context.run_dir / "checkpoints"
+        return self.context.run_dir / FOLDER
 
-    def _checkpoint_to_resume(self) -> Path | None:
-        if not self.context.resume:
-            return None
-        saved = newest_checkpoint(self._checkpoint_folder)
-        if saved is None:
-            log.warning(
-                "no checkpoint in %s yet: starting over from the first policy", self._checkpoint_folder
+    async def _given(self) -> list[Example]:
+        """What there is to learn from before anything is sampled.
+
+        Raises:
+            RunStoppedError: nothing of it can be used, and nothing is sampled.
+        """
+        given, unread = await self.settings.given(self.context, self.learner)
+        causes = ", ".join(f"{count} {cause}" for cause, count in sorted(unread.items()))
+        if self.settings.has_data:
+            left_out = f"; left out: {causes}" if causes else ""
+            self.context.metrics.note(f"given: {len(given)} examples{left_out}")
+        if not given and not self.settings.num_samples:
+            raise RunStoppedError(
+                "nothing of what was given can be learned from, and nothing is sampled (algorithm.group_size=0):"
+                f" {causes or 'there are no training rollouts in it'}"
             )
-            self.context.metrics.rewind(-1)
-        return saved
+        return given
 
     async def _round(self, number: int, given: Sequence[Example]) -> list[Evaluation]:
         """Sample, choose and learn; a round that lies behind the checkpoint is only read again, for later ones."""
         settings = self.settings
         if number < self.state.round and not settings.looks_back:
             self.rounds.append([])
+            return []
+        if (
+            number > self.state.round
+            and settings.num_samples
+            and (reason := await self._reason_to_end(number))
+        ):
+            self._end(reason)
             return []
         sampled = await self._sample(number) if settings.num_samples else None
         self.rounds.append(sampled[1] if sampled else [])
@@ -215,7 +233,7 @@ class _Loop:
             done = (number - 1 + place / len(plan)) / settings.rounds
             report = await self.learner.update(plan[place], replace(settings.loss(), progress=done))
             window.append(report.metrics)
-            step, reason = self.state.iteration + 1, await self.context.ends_now()
+            step, reason = self.state.iteration + 1, await self.limits.reached()
             last = place + 1 == len(plan) or reason is not None
             self.state = replace(self.state, iteration=step, steps_in_round=place + 1)
             evaluated = last or (settings.evaluate_every > 0 and step % settings.evaluate_every == 0)
@@ -234,10 +252,23 @@ class _Loop:
                     self._checkpoint_folder, self.state, self.learner, keep=settings.keep_checkpoints
                 )
             if reason is not None:
-                self.ended = reason
-                self.context.metrics.note(f"ends behind step {step}: {reason}")
+                self._end(reason)
                 break
         return evaluations
+
+    async def _reason_to_end(self, number: int) -> str | None:
+        """Why the rollouts of a round should not be asked for; None where they may."""
+        return await self.limits.reached(
+            self._tasks_per_round * self.settings.num_samples, prefix=f"{self.context.prefix}-r{number}-"
+        )
+
+    def _end(self, reason: str) -> None:
+        self.ended = reason
+        self.context.metrics.note(f"ends behind step {self.state.iteration}: {reason}")
+
+    @property
+    def _tasks_per_round(self) -> int:
+        return self.settings.tasks_per_round or len(self.context.train_tasks)
 
     def _count_time(self) -> None:
         now = time.monotonic()
@@ -264,7 +295,7 @@ class _Loop:
         context, settings = self.context, self.settings
         places = tasks_of_iteration(
             len(context.train_tasks),
-            settings.tasks_per_round or len(context.train_tasks),
+            self._tasks_per_round,
             number,
             seed=context.seed,
         )

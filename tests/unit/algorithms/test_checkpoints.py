@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 from sampled_batches import ConstantCritic
 
-from agl.algorithms.checkpoints import LoopState, load_checkpoint, newest_checkpoint, save_checkpoint
+from agl.algorithms.checkpoints import (
+    LoopState,
+    checkpoint_to_resume,
+    load_checkpoint,
+    newest_checkpoint,
+    save_checkpoint,
+)
 from agl.errors import CheckpointError
 from agl.evaluation.counts import RolloutCounts
 
@@ -50,3 +56,13 @@ async def test_a_damaged_state_is_refused_with_its_path(tmp_path: Path) -> None:
 
 def test_no_checkpoint_is_none(tmp_path: Path) -> None:
     assert newest_checkpoint(tmp_path / "missing") is None
+
+
+async def test_only_a_resumed_run_goes_on_from_a_checkpoint_and_without_one_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert checkpoint_to_resume(tmp_path, resume=True) is None
+    assert "starting over from the first policy" in caplog.text
+    saved = await save_checkpoint(tmp_path, LoopState(iteration=3), ConstantCritic(), keep=1)
+    assert checkpoint_to_resume(tmp_path, resume=True) == saved
+    assert checkpoint_to_resume(tmp_path, resume=False) is None

@@ -11,6 +11,7 @@ from scripted_worker import Script
 
 from agl.algorithms.grpo import GRPO
 from agl.algorithms.ppo import PPO
+from agl.algorithms.prompts.spending import Budget
 from agl.errors import ConfigError, RunStoppedError
 from agl.store.sqlite import InMemoryLightningStore, SqliteLightningStore
 from agl.types import AttemptedRollout, ProxyLLM
@@ -283,3 +284,33 @@ async def test_stragglers_of_an_unsaved_iteration_stay_cut_off_when_it_is_resume
     assert (result.counts.enqueued, result.counts.cancelled, result.counts.stragglers) == (12, 1, 1)
     assert notebook.values[3]["rollouts/stragglers"] == 1
     assert notebook.values[3]["groups/incomplete"] == 1
+
+
+async def test_a_budget_ends_between_iterations_and_a_larger_one_goes_on_as_if_there_had_been_none(
+    tmp_path: Path,
+) -> None:
+    async with (
+        InMemoryLightningStore() as store,
+        context_of(store, tmp_path / "whole", reward_by_seed) as (context, _, learner, _),
+    ):
+        await GRPO(**SMALL).run(context)  # type: ignore[arg-type]
+        expected = [[one.rollout_id for one in samples] for samples, _ in learner.updates]
+    async with InMemoryLightningStore() as store:
+        async with context_of(store, tmp_path / "ended", reward_by_seed) as (context, notebook, first, _):
+            budget = Budget(max_rollouts=9)  # 4 first, 4 an iteration
+            ended = await GRPO(**SMALL, budget=budget).run(context)  # type: ignore[arg-type]
+        assert (ended.iterations, ended.further) == (1, "budget.max_rollouts=18")
+        assert ended.checkpoint_dir is not None
+        assert ended.checkpoint_dir.name == "iteration-000001"
+        assert "would pass budget.max_rollouts=9" in notebook.notes[-1]
+        async with context_of(store, tmp_path / "ended", reward_by_seed, resume=True) as (
+            context,
+            _,
+            second,
+            claimed,
+        ):
+            whole = await GRPO(**SMALL, budget=Budget(max_rollouts=18)).run(context)  # type: ignore[arg-type]
+    updates = [*first.updates, *second.updates]
+    assert [[one.rollout_id for one in samples] for samples, _ in updates] == expected
+    assert (whole.iterations, whole.further) == (3, "")
+    assert not any("-i1-" in claim.rollout.rollout_id for claim in claimed)

@@ -39,6 +39,7 @@ async def test_only_ended_rollouts_of_the_stage_count_once(tmp_path: Path) -> No
         await ended(store, "run-rl-4", abandoned=True)
         shallow = await ledger.spent(with_calls=False)
         assert (shallow.rollouts, shallow.tokens) == (2, 15)
+        assert (ledger.num_counted("run-rl-"), ledger.num_counted("run-rl-2")) == (2, 1)
         deep = await ledger.spent(with_calls=True)
         assert (deep.rollouts, deep.calls, deep.tokens) == (2, 3, 45)  # questions and lost calls are paid for
 

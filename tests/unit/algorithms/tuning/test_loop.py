@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_learner import ChatLearner
 from run_contexts import context_of
+from sampled_batches import ConstantCritic
 from scripted_worker import Script
 
 from agl.algorithms.dpo import DPO
+from agl.algorithms.prompts.spending import Budget
 from agl.algorithms.sft import SFT
 from agl.algorithms.tuning.loop import minibatches_of
 from agl.errors import ConfigError, RunStoppedError
@@ -221,3 +224,67 @@ async def test_dpo_compares_within_the_newest_round(tmp_path: Path) -> None:
         assert all(f"-r{number}-" in one.rollout_id for one in samples)
         sides = {(one.pair_id, one.preferred) for one in samples}
         assert len(sides) == len(samples) == 2 * notebook.values[number]["round/pairs"]
+
+
+@pytest.mark.parametrize("algorithm", [SFT, DPO])
+async def test_a_budget_ends_before_a_round_and_a_larger_one_goes_on_as_if_there_had_been_none(
+    tmp_path: Path, algorithm: type[SFT | DPO]
+) -> None:
+    async with (
+        InMemoryLightningStore() as store,
+        context_of(store, tmp_path / "whole", by_seed) as (context, _, learner, _),
+    ):
+        await algorithm(**SMALL).run(context)
+        expected = learned(learner.updates)
+    async with InMemoryLightningStore() as store:
+        async with context_of(store, tmp_path / "ended", by_seed) as (context, notebook, first, _):
+            ended = await algorithm(**SMALL, budget=Budget(max_rollouts=20)).run(
+                context
+            )  # 4 first, 12 a round
+        assert ended.counts.enqueued == 12
+        assert ended.further == "budget.max_rollouts=40"
+        assert any(
+            "the next 12 rollouts would pass budget.max_rollouts=20" in note for note in notebook.notes
+        )
+        assert [one.name for one in ended.after] == ["val/reward", "val/reward_greedy"]
+        async with context_of(store, tmp_path / "ended", by_seed, resume=True) as (
+            context,
+            _,
+            second,
+            claimed,
+        ):
+            whole = await algorithm(**SMALL, budget=Budget(max_rollouts=40)).run(context)
+    assert learned(first.updates) + learned(second.updates) == expected
+    assert whole.further == "rounds=4"
+    assert not any("-r1-" in claim.rollout.rollout_id for claim in claimed)
+
+
+async def test_a_budget_that_allows_no_round_leaves_the_first_policy(tmp_path: Path) -> None:
+    async with (
+        InMemoryLightningStore() as store,
+        context_of(store, tmp_path, by_seed) as (context, notebook, learner, _),
+    ):
+        result = await SFT(**SMALL, budget=Budget(max_rollouts=10)).run(context)
+    assert learner.updates == []
+    assert (result.iterations, result.further) == (0, "budget.max_rollouts=20")
+    assert result.after[0].reward == result.before[0].reward
+    assert notebook.notes[-1].startswith("ends behind step 0: the next 12 rollouts would pass")
+
+
+async def test_data_of_which_nothing_can_be_used_stop_the_run_before_it_begins_and_say_why(
+    tmp_path: Path,
+) -> None:
+    chats = tmp_path / "chats.jsonl"
+    chats.write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
+    async with (
+        InMemoryLightningStore() as store,
+        context_of(store, tmp_path, by_seed) as (context, _, _, claimed),
+    ):
+        with pytest.raises(RunStoppedError, match=r"nothing of what was given can be learned.*: 1 no_answer"):
+            await SFT(files=(str(chats),)).run(replace(context, learner=ChatLearner()))
+    assert claimed == []
+
+
+def test_a_place_without_a_store_is_refused_by_its_setting(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^algorithm\.stores: there is no store at"):
+        SFT(stores=(str(tmp_path),)).check(ConstantCritic(), trainable=True)
