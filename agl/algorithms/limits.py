@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agl.algorithms.base import RunContext
 from agl.algorithms.prompts.endings import SearchEndedError
-from agl.algorithms.prompts.spending import Budget
+from agl.algorithms.prompts.spending import Budget, Spent
 from agl.algorithms.stages.ledger import Ledger
 
 FILE = "budget.json"
@@ -48,9 +48,16 @@ class Limits:
         spent = await self._ledger.spent(with_calls=self._budget.counts_calls)
         known = self._ledger.num_counted(prefix) if prefix else 0
         wanted = max(0, num_rollouts - known)
-        likely = replace(spent.of_calls(wanted / max(spent.rollouts, 1)), rollouts=wanted)
+        reason = self._over(self._budget, spent, wanted)
+        if reason is not None and not self._budget.counts_calls:  # words with all that was spent
+            reason = self._over(self._budget, await self._ledger.spent(with_calls=True), wanted)
+        return reason
+
+    def _over(self, budget: Budget, spent: Spent, num_rollouts: int) -> str | None:
+        """Which limit so many more rollouts would pass, in words."""
+        likely = spent.of_calls(num_rollouts / max(spent.rollouts, 1))
         try:
-            self._budget.check(spent, likely)
+            budget.check(spent, replace(likely, rollouts=num_rollouts))
         except SearchEndedError as ended:
             self.more = ended.more
             return str(ended)

@@ -68,7 +68,7 @@ async def examples_of_stores(
     for place in settings.stores:
         async with store_to_read(place, token=settings.store_token) as store:
             query = RolloutQuery(run_id=settings.store_run_id, mode="train", status=("succeeded",))
-            rewarded, unusable = await _rewarded(iter_rollouts(store, query), min_reward)
+            rewarded, unusable = await _rewarded(_of_agents(store, query), min_reward)
             found, unread = await reader.examples(store, rewarded, place=place)
         examples += found
         left_out += unusable + unread
@@ -94,15 +94,21 @@ async def examples_of_earlier_stages(
     query = RolloutQuery(run_id=context.run_id, mode="train", status=("succeeded",))
 
     async def earlier() -> AsyncGenerator[Rollout]:
-        async for rollout in iter_rollouts(context.store, query):
-            own = rollout.rollout_id.startswith(f"{context.prefix}-")
-            if not own and not rollout.metadata.keys() & _NOT_AGENTS:
+        async for rollout in _of_agents(context.store, query):
+            if not rollout.rollout_id.startswith(f"{context.prefix}-"):
                 yield rollout
 
     rewarded, left_out = await _rewarded(earlier(), min_reward)
     reader = await _reader(settings, context.adapter, learner)
     examples, unread = await reader.examples(context.store, rewarded, place=context.run_id)
     return examples, left_out + unread
+
+
+async def _of_agents(store: LightningStore, query: RolloutQuery) -> AsyncGenerator[Rollout]:
+    """The rollouts without questions that an algorithm asked a model itself, and without those that were run again."""
+    async for rollout in iter_rollouts(store, query):
+        if not rollout.metadata.keys() & _NOT_AGENTS:
+            yield rollout
 
 
 async def _reader(settings: TuningSettings, adapter: TracerTraceToTriplet, learner: Learner) -> _Reader:

@@ -48,7 +48,9 @@ async def test_what_comes_next_may_not_pass_the_budget_and_what_is_in_the_store_
         assert limits.more == ""
         words = await limits.reached(4, prefix="run-r2-")
         assert words is not None
-        assert words.startswith("the next 4 rollouts would pass budget.max_rollouts=6 (spent: 3 rollouts")
+        assert words.startswith(
+            "the next 4 rollouts would pass budget.max_rollouts=6 (spent: 3 rollouts, 3 calls, 45 tokens"
+        )
         assert limits.more == "budget.max_rollouts=12"
 
 

@@ -90,6 +90,10 @@ async def past(tmp_path: Path) -> str:
         await record(store, "b2", 1.0, without_ids("2"))
         await record(store, "c1", 1.0, call("2"), mode="val")
         await record(store, "d1", 1.0, call("2"), run_id="other")
+        await record(
+            store, "e1", None, call("rewrite it"), optimizer=True
+        )  # a search's question is no rollout
+        await record(store, "e2", 1.0, call("2"), abandoned=True)  # and this one was run again
     return file
 
 
