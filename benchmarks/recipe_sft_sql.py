@@ -28,9 +28,21 @@ def cpu_seconds() -> float:
 
 
 def one_run(
-    folder: Path, *, name: str, overrides: list[str], seed: int, data_seed: int, number: int, before: Any
+    folder: Path,
+    *,
+    name: str,
+    overrides: list[str],
+    seed: int,
+    data_seed: int,
+    number: int,
+    before: Any,
+    of_ppo: bool,
 ) -> dict[str, Any]:
     """Tune, and measure what came out."""
+    if of_ppo:
+        agl_train(folder / "ppo", f"seed={seed}", f"data.arguments.seed={data_seed}", recipe="ppo_sql")
+        given = f"algorithm.stores=[{folder / 'ppo'}]"
+        overrides = [given, "algorithm.rounds=1", "algorithm.group_size=0", *overrides]
     used = cpu_seconds()
     metrics, seconds = agl_train(
         folder / "train", f"seed={seed}", f"data.arguments.seed={data_seed}", *overrides, recipe="sft_sql"
