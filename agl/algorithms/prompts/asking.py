@@ -87,6 +87,7 @@ class OptimizerModel:
         self._timeout = timeout_seconds
         self._client = httpx.AsyncClient(timeout=None, trust_env=False, limits=_LIMITS, transport=transport)
         self._outages: defaultdict[str | None, list[Rollout]] = defaultdict(list)
+        self._heard: set[str | None] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -137,6 +138,7 @@ class OptimizerModel:
         self.spent += spent_in(rollout, spans, is_agent=False)
         if rollout.status == "succeeded":
             self._outages[model].clear()
+            self._heard.add(model)
             return _text_of(messages_from_spans(spans)[-1])
         await self._count_failure(rollout, model)
         error = rollout.error or ErrorInfo(cause="cancelled")
@@ -198,14 +200,31 @@ class OptimizerModel:
         log.warning("the optimizer model gave nothing for %s: %s: %s", rollout.rollout_id, cause, message)
         if cause not in _OUTAGES:
             outages.clear()
+            self._heard.add(model)
             return
         outages.append(rollout)
         if len(outages) >= MAX_OUTAGES:
-            await set_aside(self._context.store, outages)  # so that a resumed run asks again
-            raise OptimizerDownError(
-                f"the optimizer model ({model or 'the policy itself'}) gave no answer to {len(outages)} questions"
-                f" in a row; the last: {cause}: {message}"
-            )
+            await self._refuse_outages(model, f"{len(outages)} questions in a row")
+
+    async def check_heard(self) -> None:
+        """Check, at the end, that every model that was asked has said something.
+
+        Raises:
+            OptimizerDownError: one has not; its questions, too few to stop the search before, are asked again when the
+                run is resumed.
+        """
+        for model, outages in self._outages.items():
+            if outages and model not in self._heard:
+                await self._refuse_outages(model, f"any of {len(outages)} questions")
+
+    async def _refuse_outages(self, model: str | None, what: str) -> None:
+        outages = self._outages[model]
+        await set_aside(self._context.store, outages)  # so that a resumed run asks again
+        error = outages[-1].error or ErrorInfo(cause="cancelled")
+        raise OptimizerDownError(
+            f"the optimizer model ({model or 'the policy itself'}) gave no answer to {what};"
+            f" the last: {error.cause}: {error.message}"
+        )
 
 
 def _error_in(response: httpx.Response) -> ErrorInfo | None:

@@ -130,6 +130,7 @@ class Search:
         try:
             with self.working():
                 await self.settings.search(self)
+            await self.optimizer.check_heard()
         except SearchEndedError as ended:
             reason, self.more = str(ended), ended.more
         except OutageError as down:

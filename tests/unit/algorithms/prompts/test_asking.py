@@ -164,6 +164,29 @@ async def test_a_dead_model_is_told_although_another_one_answers(tmp_path: Path)
             await model.ask("dead-2", MESSAGES, model="dead")
 
 
+async def test_a_model_that_never_said_anything_is_told_at_the_end_and_asked_again_when_resumed(
+    tmp_path: Path,
+) -> None:
+    dead = {"dead": True}
+
+    def reply(body: Mapping[str, Any]) -> Reply:
+        return httpx.Response(503) if dead["dead"] and body["model"] == "dead" else "x"
+
+    async with InMemoryLightningStore() as store, asking_bench(store, tmp_path, reply) as at:
+        model = at.search.optimizer
+        await model.check_heard()  # nobody was asked
+        await model.ask("good", MESSAGES)
+        with pytest.raises(AskFailedError):
+            await model.ask("first", MESSAGES, model="dead")
+        with pytest.raises(
+            OptimizerDownError, match=r"\(dead\) gave no answer to any of 1 questions; the last: http"
+        ):
+            await model.check_heard()
+        dead["dead"] = False
+        assert await model.ask("first", MESSAGES, model="dead") == "x"
+        await model.check_heard()
+
+
 async def test_useless_answers_are_no_outage(tmp_path: Path) -> None:
     async with InMemoryLightningStore() as store, asking_bench(store, tmp_path, lambda _: "") as at:
         for number in range(5):

@@ -294,6 +294,21 @@ async def test_an_unreachable_optimizer_is_down_within_a_search(tmp_path: Path) 
             await found.search.asked("3", message)
 
 
+async def test_a_search_too_short_to_notice_a_dead_optimizer_does_not_end_as_if_it_had_searched(
+    tmp_path: Path,
+) -> None:
+    class Asking(APO):
+        async def search(self, search: Search) -> None:
+            assert await search.asked("1", [{"role": "user", "content": "?"}]) is None
+
+    async with at(
+        tmp_path, Asking(val_batch_size=8), reply=lambda _id, _body: httpx.ConnectError("refused")
+    ) as found:
+        await found.search.begin()
+        with pytest.raises(RunStoppedError, match=r"any of 1 questions.*refused; nothing better was found"):
+            await found.search.run()
+
+
 async def test_an_answer_in_the_store_is_free_when_the_budget_is_spent(tmp_path: Path) -> None:
     async with at(
         tmp_path, replace(SETTINGS, budget=Budget(max_calls=1)), reply=lambda _id, _body: "x"
