@@ -149,6 +149,6 @@ def test_the_commands_of_the_page_have_right_settings() -> None:
         for line in block.splitlines()
         if line.startswith("agl train +")
     ]
-    assert len(commands) == 4
+    assert len(commands) == 5
     for overrides in commands:
         check(compose("train", overrides))
