@@ -72,10 +72,11 @@ class FewShot(PromptSearch):
             )
         candidates = [self._candidate(search, shown, number) for number in range(self.num_sets)]
         usable = [one for one in candidates if one is not None]
+        different = {one.candidate_id for one in usable}
         await search.select([search.best, *usable], 1)
         best = search.best
         search.context.metrics.note(
-            f"{len(usable)} sets out of {len(shown)} good conversations; best: {search.scores_of(best)}"
+            f"{len(different)} different sets out of {len(shown)} good conversations; best: {search.scores_of(best)}"
             f" ({best.candidate_id})"
         )
         await search.report()

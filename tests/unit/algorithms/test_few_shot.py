@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,10 @@ def test_impossible_settings_are_refused_by_name(name: str) -> None:
 
 def test_a_run_goes_on_with_more_sets() -> None:
     assert SETTINGS.further() == "num_sets=10"
+
+
+async def test_sets_that_are_drawn_twice_are_told_once(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, demonstrations=1, pool_size=1)
+    async with InMemoryLightningStore() as store:
+        at, _ = await searched(store, tmp_path, settings, lambda *_: Script(reward=1.0, calls=[]))
+    assert any(note.startswith("1 different sets out of 1 good conversations") for note in at.notebook.notes)
