@@ -13,7 +13,7 @@ from .script import BLAND, GUESSES, GUESSING, HABITS, HARM, RAMBLES, RAMBLING, S
 
 BARE, FULL = 0.2, 0.25
 """The parts of the conversations without instructions, and with all that ask for habits."""
-UNASKED = 0.4
+UNASKED = 0.2
 """How often this demonstrator keeps a habit that nobody asked for, beside the scripted model."""
 
 
