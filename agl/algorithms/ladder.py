@@ -220,7 +220,7 @@ class _Climb:
         budget, before, share = self.settings.budget, self.spent, self.settings.shares.get(name, 1.0)
 
         async def ends_now() -> str | None:
-            here = await ledger.spent(with_calls=budget is not None and _counts_calls(budget))
+            here = await ledger.spent(with_calls=budget is not None and budget.counts_calls)
             return _over(budget, before + here) or _over(budget, here, share=share)
 
         return ends_now
@@ -319,9 +319,14 @@ def _taken(spent: Spent | None) -> list[str]:
 
 
 def _over(budget: Budget | None, spent: Spent, *, share: float = 1.0) -> str | None:
-    """Which limit, or part of one, is reached by this; None where none is."""
+    """Which limit, or part of one, is reached by this; None where none is.
+
+    Raises:
+        RunStoppedError: there is a limit of cost, and calls whose price nobody knows.
+    """
     if budget is None:
         return None
+    budget.check_prices(spent)
     taken = {
         "max_rollouts": (spent.rollouts, budget.max_rollouts),
         "max_calls": (spent.calls, budget.max_calls),
@@ -338,11 +343,6 @@ def _over(budget: Budget | None, spent: Spent, *, share: float = 1.0) -> str | N
         ),
         None,
     )
-
-
-def _counts_calls(budget: Budget) -> bool:
-    limits = (budget.max_calls, budget.max_tokens, budget.max_cost)
-    return any(limit is not None for limit in limits)
 
 
 def _prompts_in(resources: Mapping[str, Resource]) -> dict[str, PromptTemplate]:

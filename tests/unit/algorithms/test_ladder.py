@@ -197,6 +197,19 @@ async def test_a_spent_budget_ends_a_stage_with_its_step_and_begins_no_other(tmp
     assert result.diagnosis[0] == "a: budget.max_rollouts=10 times its share 0.4 is spent"
 
 
+async def test_a_limit_of_cost_that_nobody_can_keep_stops_the_run(tmp_path: Path) -> None:
+    async def asks(context: RunContext) -> dict[str, Any]:
+        await sampled(context, 2)
+        await context.ends_now()
+        raise AssertionError("calls without a price were taken for free")
+
+    async with climb_of(tmp_path) as (context, _, _, _):
+        with pytest.raises(
+            RunStoppedError, match=r"budget\.max_cost=1 cannot be kept: \d+ calls have no known"
+        ):
+            await ladder({"a": Fake(asks)}, budget=Budget(max_cost=1)).run(context)
+
+
 async def test_real_algorithms_are_stages(tmp_path: Path) -> None:
     settings = ladder(
         {
