@@ -21,6 +21,7 @@ class Script:
     error: str | None = None
     hangs: bool = False
     calls: list[tuple[list[int], list[int]]] = field(default_factory=lambda: [([1, 2], [3, 4])])
+    service: str | None = None  # that recorded the calls
 
 
 async def play(store: LightningStore, claim: AttemptedRollout, script: Script) -> None:
@@ -33,6 +34,7 @@ async def play(store: LightningStore, claim: AttemptedRollout, script: Script) -
                 "attempt_id": attempt.attempt_id,
                 "sequence_id": None,
                 "trace_id": attempt.attempt_id.rjust(32, "0")[-32:],
+                "resource": {"service.name": script.service} if script.service else {},
             }
         )
         for number, (prompt, response) in enumerate(script.calls, 1)

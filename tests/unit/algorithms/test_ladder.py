@@ -21,6 +21,7 @@ from agl.errors import ConfigError, RunStoppedError
 from agl.evaluation.counts import RolloutCounts
 from agl.evaluation.rollouts import run_rollouts
 from agl.learners.base import Learner
+from agl.proxy.accounts import SERVICE
 from agl.store.base import LightningStore
 from agl.store.sqlite import InMemoryLightningStore, SqliteLightningStore
 from agl.types import AttemptedRollout, PolicyLoss, PromptTemplate, RolloutRequest, TrainingSample
@@ -87,11 +88,15 @@ async def learning(context: RunContext) -> dict[str, Any]:
 
 @asynccontextmanager
 async def climb_of(
-    folder: Path, *, store: LightningStore | None = None, resume: bool = False
+    folder: Path,
+    *,
+    store: LightningStore | None = None,
+    resume: bool = False,
+    script: Script = Script(reward=0.5),  # noqa: B008 - frozen
 ) -> AsyncGenerator[tuple[RunContext, Notebook, ConstantCritic, list[AttemptedRollout]]]:
     async with (
         store or InMemoryLightningStore() as opened,
-        context_of(opened, folder, lambda _: Script(reward=0.5), resume=resume) as (
+        context_of(opened, folder, lambda _: script, resume=resume) as (
             context,
             book,
             critic,
@@ -203,7 +208,7 @@ async def test_a_limit_of_cost_that_nobody_can_keep_stops_the_run(tmp_path: Path
         await context.ends_now()
         raise AssertionError("calls without a price were taken for free")
 
-    async with climb_of(tmp_path) as (context, _, _, _):
+    async with climb_of(tmp_path, script=Script(reward=0.5, service=SERVICE)) as (context, _, _, _):
         with pytest.raises(
             RunStoppedError, match=r"budget\.max_cost=1 cannot be kept: \d+ calls have no known"
         ):
