@@ -25,6 +25,14 @@ SMALL = [
     "algorithm.stages.rl.save_every=1",
     "metrics.console=plain",
 ]
+PROMPT = """{schema}
+{question}
+Reply with the query and nothing else.
+If you are shown an error, find its cause and correct the query.
+Select exactly the columns that are asked for, in their order.
+Spell values as they are written in the question.
+"""
+"""The policy starts cold: without instructions, a few rollouts have nothing right to learn from."""
 CHANGES = re.compile(r"time/|speed/|spent/|ladder/(tokens|minutes)")
 """What another process takes otherwise."""
 
@@ -44,7 +52,9 @@ def learning_by_reinforcement(run_dir: Path) -> bool:
 @pytest.mark.timeout(1200)  # three runs that learn, on a machine that may be busy
 def test_a_killed_ladder_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
     whole, run_dir = tmp_path / "whole" / "run", tmp_path / "killed" / "run"
-    code, out, err = finished(start_train(whole, *SMALL), timeout=600)
+    (tmp_path / "prompt.txt").write_text(PROMPT)
+    small = [*SMALL, f"resources.prompt_template.template=${{file:{tmp_path / 'prompt.txt'}}}"]
+    code, out, err = finished(start_train(whole, *small), timeout=600)
     assert code == 0, err
     assert re.search(r"^ +stage +rollouts +tokens +minutes +cost +held-out", out, re.MULTILINE)
     assert [line.split()[0] for line in out.partition("Ladder\n")[2].splitlines()[1:6]] == [
@@ -54,7 +64,7 @@ def test_a_killed_ladder_ends_as_if_nothing_had_happened(tmp_path: Path) -> None
         "rl",
         "all",
     ]
-    kill_when(start_train(run_dir, *SMALL), run_dir, lambda: learning_by_reinforcement(run_dir))
+    kill_when(start_train(run_dir, *small), run_dir, lambda: learning_by_reinforcement(run_dir))
     finished_before = {row["rollout_id"] for row in rollouts(run_dir) if row["status"] == "succeeded"}
     records = {path: path.read_bytes() for path in run_dir.glob("stages/*/result.json")}
     assert {path.parent.name for path in records} == {"prompts", "sft"}
