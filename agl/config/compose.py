@@ -124,7 +124,26 @@ def _composed(folders: Sequence[Path], name: str, overrides: Sequence[str], *, s
         raise ConfigError(
             explanation(error, overrides, folders, lambda kept: _raw(folders, name, kept))
         ) from error
+    for override in overrides:
+        _refuse_emptying(raw, override)
     return Settings(source=source, raw=raw, values=resolved(raw))
+
+
+def _refuse_emptying(raw: Mapping[str, Json], override: str) -> None:
+    """Refuse ``key={}`` where the mapping has keys: mappings are merged, so it would change nothing.
+
+    Raises:
+        ConfigError: it would.
+    """
+    key, _, value = override.lstrip("+").partition("=")
+    if value.replace(" ", "") != "{}":
+        return
+    found: Any = raw
+    for name in key.split("."):
+        found = cast("Mapping[str, Any]", found).get(name) if isinstance(found, Mapping) else None
+    if isinstance(found, Mapping) and found:
+        removals = " ".join(f"~{key}.{name}" for name in cast("Mapping[str, Any]", found))
+        raise ConfigError(f"{override} would leave all of it as it is; take out what it has: {removals}")
 
 
 def _quoted_url(override: str) -> str:

@@ -356,3 +356,13 @@ def test_an_option_of_a_recipe_that_does_not_exist_is_named(world: Path) -> None
     assert message(world, "+recipe=own") == "options.algorithm.pop: there is no algorithm=pop"
     (world / "recipe" / "own.yaml").write_text("# @package _global_\noptions: {algorithm: ppo}\n")
     assert message(world, "+recipe=own").startswith("options must be written as {GROUP: {OPTION:")
+
+
+def test_an_empty_mapping_that_would_empty_nothing_says_how_to_take_keys_out() -> None:
+    recipe = "+recipe=gepa_sql"
+    with pytest.raises(
+        ConfigError, match=r"resources=\{\} would leave all of it as it is; .*: ~resources\.prompt_"
+    ):
+        compose("train", [recipe, "resources={}"])
+    assert compose("train", [recipe, "~resources.prompt_template"]).values["resources"] == {}
+    assert compose("train", ["resources={}"]).values["resources"] == {}
