@@ -41,6 +41,14 @@ from agl.errors import AglError
 class Boundary(TyperGroup):
     """The error boundary: whatever a command raises becomes one line on stderr and an exit code."""
 
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        """Read the options of ``agl`` itself."""
+        try:
+            return super().make_context(*arguments, **settings)
+        except BaseException as error:
+            _refuse_mistyped(error)
+            raise
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command.
 
@@ -50,6 +58,7 @@ class Boundary(TyperGroup):
             return super().invoke(ctx)
         except BaseException as raised:
             error = _cause(raised)
+            _refuse_mistyped(error)
             if _is_of_parser(error):
                 raise
             if isinstance(error, BrokenPipeError) and _nobody_reads():
@@ -100,9 +109,24 @@ def _nobody_reads() -> bool:
 
 
 def _is_of_parser(error: BaseException) -> bool:
-    """Whether it is the command line parser's own, which knows how to end (``Usage: ...``, exit 2)."""
+    """Whether it is the command line parser's own, which knows how to end (help, exit codes)."""
     usage = hasattr(error, "show") and hasattr(error, "exit_code")
     return usage or isinstance(error, typer.Exit | typer.Abort | SystemExit | GeneratorExit)
+
+
+def _refuse_mistyped(error: BaseException) -> None:
+    """End with one line, as for all other mistakes, where the parser did not understand the command line."""
+    if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
+        return  # help was asked for, or it is an end of another kind
+    mistake = cast("Any", error)
+    words = " ".join(mistake.format_message().replace("Value error, ", "").split()).removesuffix(".")
+    names, context = list[str](), mistake.ctx
+    while context is not None and context.parent is not None:
+        names.insert(0, context.info_name)
+        context = context.parent
+    command = " ".join(["agl", *names])
+    print(f"agl: {command}: {words[:1].lower()}{words[1:]} (see {command} --help)", file=sys.stderr)
+    raise typer.Exit(mistake.exit_code) from None
 
 
 app = typer.Typer(

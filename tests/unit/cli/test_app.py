@@ -41,10 +41,32 @@ def test_the_examples_of_every_help_are_right(agl: Agl, command: list[str]) -> N
             assert agl(*arguments, "--cfg")[0] == 0, arguments
 
 
-def test_an_unknown_option_or_command_is_exit_code_two(agl: Agl) -> None:
-    assert agl("train", "--bogus")[0] == 2
-    assert agl("trane")[0] == 2
-    assert agl("--bogus")[0] == 2
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["train", "--bogus"], "agl train: no such option: --bogus (see agl train --help)"),
+        (["trane"], "agl: no such command 'trane'."),
+        (["--bogus"], "agl: no such option: --bogus (see agl --help)"),
+        (["store", "gc", "--run-dri", "x"], "agl store gc: no such option: --run-dri"),
+        (["ls", "--limit", "0"], "agl ls: invalid value for '--limit': "),
+        (["ls", "--limit"], "option '--limit' requires an argument"),
+        (["ls", "runs", "more"], "agl ls: got unexpected extra argument"),
+    ],
+)
+def test_what_the_parser_does_not_understand_is_one_line_and_exit_code_two(
+    agl: Agl, arguments: list[str], line: str
+) -> None:
+    code, out, err = agl(*arguments)
+    assert (code, out) == (2, "")
+    assert line in err
+    assert err.startswith("agl: agl")
+    assert err.count("\n") == 1
+
+
+def test_no_command_at_all_gets_help(agl: Agl) -> None:
+    code, out, err = agl()
+    assert code == 2
+    assert "agl train +recipe=ppo_sql" in out + err
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from command_line import Agl
         (["ro-1"], "has no run with records: name a run with --run-dir"),
         (["ro-1", "--run-dir", "lost"], "there is no run lost"),
         (["ro-1", "--from-call", "0"], "--from-call 0: calls are counted from 1"),
-        ([], "Missing argument"),
+        ([], "agl: agl replay: missing argument 'ROLLOUT' (see agl replay --help)"),
     ],
 )
 def test_a_mistake_is_told(arguments: list[str], message: str, in_folder: Path, agl: Agl) -> None:

@@ -63,7 +63,7 @@ def test_the_token_comes_from_the_environment_and_is_never_printed(
 def test_a_word_that_is_no_command_is_refused_with_the_nearest(agl: Agl) -> None:
     code, out, err = agl("store", "gcc")
     assert (code, out) == (2, "")
-    assert "No such command 'gcc'. Did you mean 'gc'?" in err
+    assert err == "agl: agl store: no such command 'gcc'. Did you mean 'gc'? (see agl store --help)\n"
 
 
 @pytest.mark.parametrize(
