@@ -35,7 +35,7 @@ PRICES = "{policy: {input: 0.15, output: 0.6}, optimizer: {input: 0.15, output: 
 """USD per million tokens: what a small model of a provider costs, for want of a price of one's own machine."""
 WITH_UPDATES = {
     "sft": ["algorithm.rounds=8", "algorithm.tasks_per_round=160", "algorithm.keep_earlier=true"],
-    "ppo": ["algorithm.iterations=40", "algorithm.evaluate_every=2"],
+    "ppo": ["algorithm.iterations=40", "algorithm.evaluate_every=3"],
 }
 SEARCHES = {"apo": ["algorithm.beam_rounds=50"], "gepa": ["algorithm.iterations=500"]}
 
