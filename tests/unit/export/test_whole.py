@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,67 @@ def test_the_folder_that_one_is_in_is_never_replaced(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="the folder that you are in"), appearing(tmp_path, force=True):
         raise AssertionError("not reached")
+
+
+@pytest.mark.parametrize(
+    ("inside", "named"),
+    [
+        ("settings.yaml", "settings.yaml"),
+        ("store.sqlite", "store.sqlite"),
+        ("one/settings.yaml", "one/"),
+        ("src/main.py", "src/"),
+    ],
+)
+def test_a_folder_that_no_export_made_is_never_replaced(tmp_path: Path, inside: str, named: str) -> None:
+    file = tmp_path / "runs" / inside
+    file.parent.mkdir(parents=True)
+    file.write_text("dear")
+    with (
+        pytest.raises(ConfigError, match=f"runs is a folder with other things than an export in it .{named}"),
+        appearing(tmp_path / "runs", force=True),
+    ):
+        raise AssertionError("not reached")
+    assert file.read_text() == "dear"
+
+
+def test_a_policy_with_folders_in_it_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "model" / "additional_chat_templates").mkdir(parents=True)
+    (tmp_path / "model" / "config.json").touch()
+    with appearing(tmp_path / "model", force=True) as partial:
+        partial.mkdir()
+    assert [path.name for path in tmp_path.rglob("*")] == ["model"]
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_a_pipe_or_device_is_never_replaced(tmp_path: Path, *, force: bool) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    for path in (pipe, tmp_path / "link"):
+        with (
+            pytest.raises(ConfigError, match="is neither a file nor a folder: give another --out"),
+            appearing(path, force=force),
+        ):
+            raise AssertionError("not reached")
+    assert pipe.is_fifo()
+
+
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ConfigError, match="cannot be made: File name too long"),
+        appearing(tmp_path / ("a" * 300), force=False),
+    ):
+        raise AssertionError("not reached")
+
+
+def test_a_link_is_replaced_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    (tmp_path / "a").symlink_to(tmp_path / "kept")
+    with appearing(tmp_path / "a", force=True) as partial:
+        partial.write_text("new")
+    assert not (tmp_path / "a").is_symlink()
+    assert (tmp_path / "kept" / "file").is_file()
 
 
 def test_a_file_in_the_way_of_the_folder_is_named(tmp_path: Path) -> None:
