@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import io
 import os
 import select
@@ -37,6 +38,9 @@ from agl.cli.store.commands import store
 from agl.cli.trace_command import tracing
 from agl.errors import AglError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Of errors when what was opened cannot be written."""
+
 
 class Boundary(TyperGroup):
     """The error boundary: whatever a command raises becomes one line on stderr and an exit code."""
@@ -64,12 +68,25 @@ class Boundary(TyperGroup):
             if isinstance(error, BrokenPipeError) and _nobody_reads():
                 raise typer.Exit(1) from None
             notes = list(dict.fromkeys([*getattr(raised, "__notes__", []), *getattr(error, "__notes__", [])]))
-            if not notes and not isinstance(error, AglError | KeyboardInterrupt):
+            if not notes and not isinstance(error, AglError | KeyboardInterrupt) and not _is_of_system(error):
                 traceback.print_exception(raised)
             words, code = _ending(error)
-            line = " ".join(words.split())
-            print(f"agl: {line} ({'; '.join(notes)})" if notes else f"agl: {line}", file=sys.stderr)
+            _tell(f"{words} ({'; '.join(notes)})" if notes else words)
             raise typer.Exit(code) from None
+
+
+def _tell(words: str) -> None:
+    """Print an error as one line with nothing in it that a terminal would obey, whatever names and values it is of."""
+    line = " ".join(words.split())
+    shown = "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in line
+    )
+    print(f"agl: {shown}", file=sys.stderr)
+
+
+def _is_of_system(error: BaseException) -> bool:
+    """Whether it is the system's own, about a file or a full disk: words that say enough."""
+    return isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL)
 
 
 def _ending(error: BaseException) -> tuple[str, int]:
@@ -77,6 +94,9 @@ def _ending(error: BaseException) -> tuple[str, int]:
         return "interrupted", INTERRUPTED
     if isinstance(error, AglError):
         return str(error), error.exit_code
+    if _is_of_system(error):
+        about = "" if cast("OSError", error).filename is None else f"{cast('OSError', error).filename}: "
+        return f"{about}{cast('OSError', error).strerror}", 1
     return f"{type(error).__name__}: {error}", 1
 
 
@@ -125,7 +145,7 @@ def _refuse_mistyped(error: BaseException) -> None:
         names.insert(0, context.info_name)
         context = context.parent
     command = " ".join(["agl", *names])
-    print(f"agl: {command}: {words[:1].lower()}{words[1:]} (see {command} --help)", file=sys.stderr)
+    _tell(f"{command}: {words[:1].lower()}{words[1:]} (see {command} --help)")
     raise typer.Exit(mistake.exit_code) from None
 
 

@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 
 from agl.cli.completion import complete_overrides, complete_runs
 from agl.cli.run_folder import NEWEST
+from agl.errors import ConfigError
 
 Overrides = Annotated[
     list[str] | None,
@@ -41,6 +42,16 @@ RunDir = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def refuse_both(*, cfg: bool, as_json: bool) -> None:
+    """Refuse ``--cfg`` with ``--json``.
+
+    Raises:
+        ConfigError: both are given.
+    """
+    if cfg and as_json:
+        raise ConfigError("--cfg prints settings as YAML, and --json is for results: leave one out")
 
 
 class OptionalResume(TyperCommand):

@@ -17,6 +17,7 @@ from agl.cli.named_records import record_named
 from agl.cli.run_folder import RUNS, SETTINGS_FILE, run_folder
 from agl.config.settings import leaves
 from agl.errors import ConfigError
+from agl.evaluation.report import task_runs_from_json
 from agl.launch.finished_runs import best_prompts
 from agl.metrics.settings import METRICS_FILE
 from agl.store.base import LightningStore
@@ -65,7 +66,7 @@ def side_named(name: str, store_url: str | None, run_dir: str | None) -> Side:
         return side_of_folder(name, folder)
     if Path(name).is_file():
         return Side(name=name, kind="file", prompts={PROMPT: _prompt_of_file(Path(name))})
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         raise ConfigError(f"{name} is no run: it has no {SETTINGS_FILE}")
     return asyncio.run(_recorded_side(name, store_url, run_dir))
 
@@ -224,7 +225,11 @@ def _reports(folder: Path, side: Side | None) -> Iterator[tuple[Path, Mapping[st
         found = cast("Mapping[str, Any]", json.loads((folder / REPORT_FILE).read_text(encoding="utf-8")))
         reports = [found["evaluated"]] if side is None else [found["evaluated"], found.get("against")]
         for report in reports:
-            if report is not None and (side is None or _is_on(report, side)):
+            if report is None:
+                continue
+            task_runs_from_json(report["tasks"])
+            float(report["threshold"])
+            if side is None or _is_on(report, side):
                 yield folder, report
     except (OSError, ValueError, KeyError, TypeError):
         return  # damaged, or not an evaluation's

@@ -16,6 +16,7 @@ from agl.cli.run_folder import RUNS, SETTINGS_FILE, run_folder
 from agl.cli.store.place import literal
 from agl.config import Settings, build, load_settings
 from agl.errors import ConfigError, NotFoundError, StoreError
+from agl.evaluation.report import task_runs_from_json
 from agl.launch.evaluation import WEIGHTS, EvaluationRun
 from agl.launch.finished_runs import (
     SavedWeights,
@@ -148,7 +149,9 @@ def recorded(spec: str) -> Recorded | None:
     file = folder / REPORT_FILE
     try:
         report = cast("Mapping[str, Any]", json.loads(file.read_text(encoding="utf-8")))
-        return Recorded(folder=folder, report=report["evaluated"])
+        found = cast("Mapping[str, Any]", report["evaluated"])
+        task_runs_from_json(found["tasks"])
+        return Recorded(folder=folder, report=found)
     except FileNotFoundError as error:
         raise ConfigError(
             f"--against {spec}: that evaluation has not ended; go on with it: agl eval --resume {folder}"

@@ -59,7 +59,7 @@ def main(
     Raises:
         ConfigError: the options are wrong.
     """
-    if timeout_seconds <= 0:
+    if not timeout_seconds > 0:
         raise ConfigError(f"--timeout {timeout_seconds:g}: a number of seconds above 0")
     tune_process()
     logging.getLogger("agl.agents.threads").setLevel(logging.ERROR)  # a check that was given up goes on

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from agl.cli.arguments import refuse_both
 from agl.cli.contestants import BASE, REPORT_FILE, Choice, Recorded, chosen, recorded, with_choice
 from agl.cli.eval_report import comparison_lines, places, report_lines
 from agl.cli.eval_settings import Options, eval_settings, parts_of
@@ -89,6 +91,9 @@ def main(overrides: Sequence[str], options: Options) -> None:
         RunStoppedError: too many rollouts gave no reward.
         AglError: the mean reward is too low.
     """
+    if options.fail_under is not None and math.isnan(options.fail_under):
+        raise ConfigError("--fail-under nan: the least mean reward, a number")
+    refuse_both(cfg=options.cfg, as_json=options.as_json)
     tune_process()
     settings = eval_settings(overrides, options)
     if options.cfg:

@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agl.cli.arguments import refuse_both
+from agl.cli.named_records import one_of
 from agl.cli.progress import Progress
 from agl.cli.records import file_of_records, newest_run_folder, records_to_read
 from agl.cli.run_folder import RUNS, SETTINGS_FILE
@@ -46,7 +48,8 @@ def main(overrides: Sequence[str], options: Options) -> None:
         ConfigError: a mistake in the settings, or no such run.
         AglError: there is nothing to export, or it cannot be written.
     """
-    what = what_of(overrides)
+    refuse_both(cfg=options.cfg, as_json=options.as_json)
+    what = what_of(overrides, options.config_dir)
     settings = compose("export", overrides, config_dir=options.config_dir)
     if options.cfg:
         print(settings_text(settings), end="")
@@ -71,8 +74,8 @@ def heard(progress: Progress) -> Callable[[int], None]:
     return lambda done: progress.tell(counted(done, "rollout"))
 
 
-def what_of(overrides: Sequence[str]) -> str:
-    """Return what is exported.
+def what_of(overrides: Sequence[str], config_dir: Path | None = None) -> str:
+    """Return what is exported; only a folder of one's own may have kinds that agl does not.
 
     Raises:
         ConfigError: nobody says it, or it is nothing that can be.
@@ -80,7 +83,9 @@ def what_of(overrides: Sequence[str]) -> str:
     named = [one.lstrip("+").partition("=")[2] for one in overrides if one.lstrip("+").startswith("what=")]
     if not named:
         raise ConfigError(f"say what: agl export what=KIND, one of {', '.join(KINDS)}")
-    return named[-1]
+    if config_dir is not None or Path("configs").is_dir():
+        return named[-1]
+    return one_of(named[-1], KINDS, "agl export: what")
 
 
 def origin_of(export: Export, options: Options) -> Origin:

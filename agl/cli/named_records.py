@@ -91,7 +91,11 @@ async def file_with(wanted: str, *, kinds: Sequence[Kind] = KINDS) -> Path:
 
 def _files(wanted: str, newest: Path) -> Iterator[Path]:
     """The stores of the runs here: of those whose name begins the id, of the newest, then the others back in time."""
-    found = [file for file in RUNS.glob(f"*/{FILE_IN_RUN}") if (file.parent / SETTINGS_FILE).is_file()]
+    found = [
+        file
+        for file in RUNS.glob(f"*/{FILE_IN_RUN}")
+        if file.is_file() and (file.parent / SETTINGS_FILE).is_file()
+    ]
     found.sort(key=lambda file: (file.parent / SETTINGS_FILE).stat().st_mtime, reverse=True)
     named = [file for file in found if wanted.startswith(file.parent.name)]
     named.sort(key=lambda file: -len(file.parent.name))

@@ -72,7 +72,8 @@ def file_of_records(run_dir: str | None) -> Path:
 
 def newest_run_folder() -> Path | None:
     """Return the folder under ``runs/`` whose run began last, of those that keep their own records."""
-    files = [file for file in RUNS.glob(f"*/{FILE_IN_RUN}") if (file.parent / SETTINGS_FILE).is_file()]
+    found = RUNS.glob(f"*/{FILE_IN_RUN}")
+    files = [file for file in found if file.is_file() and (file.parent / SETTINGS_FILE).is_file()]
     newest = max(files, key=lambda file: (file.parent / SETTINGS_FILE).stat().st_mtime, default=None)
     return None if newest is None else newest.parent
 

@@ -126,7 +126,7 @@ def _of_kind(folder: Path, target: str | None) -> Path:
 
 def _builds(settings_file: Path, target: str | None) -> bool:
     """Whether a run is of the kind that is looked for."""
-    lines = settings_file.read_text(encoding="utf-8").splitlines()
+    lines = settings_file.read_text(encoding="utf-8", errors="replace").splitlines()
     built = next((line.partition(":")[2].strip() for line in lines if line.startswith("_target_:")), "")
     return built not in OF_OTHERS if target is None else built == target
 

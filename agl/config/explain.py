@@ -32,6 +32,10 @@ def explanation(error: Exception, overrides: Sequence[str], folders: Sequence[Pa
     """
     if isinstance(error, yaml.MarkedYAMLError):
         return _broken_yaml(error)
+    if isinstance(error, UnicodeDecodeError):
+        return (
+            f"{_not_utf8(folders) or 'a settings file'} is not UTF-8 text ({error.reason}): save it as UTF-8"
+        )
     if isinstance(error, OverrideParseException):
         return not_an_override(error.override)
     if type(error) is ValueError and "group override" in str(error):
@@ -42,6 +46,10 @@ def explanation(error: Exception, overrides: Sequence[str], folders: Sequence[Pa
     quoted = _QUOTED.search(first)
     if quoted is None:
         return f"{place}{first}"
+    if "must be a DictConfig" in first:
+        files = (folder / f"{quoted.group(1)}.yaml" for folder in folders)
+        file = next((file for file in files if file.is_file()), quoted.group(1))
+        return f"{file} is a list: settings are written KEY: VALUE"
     return f"{place}{_about(quoted.group(1), first, overrides, folders, compose)}"
 
 
@@ -74,6 +82,16 @@ def _about(
     if first.startswith(("Sweep parameters", "Ambiguous value")):
         return f"{subject}: several values at once; give one (a list is key=[a,b])"
     return first
+
+
+def _not_utf8(folders: Sequence[Path]) -> Path | None:
+    """The first file of settings that is not UTF-8."""
+    for file in (file for folder in folders for file in sorted(folder.rglob("*.yaml"))):
+        try:
+            file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return file
+    return None
 
 
 def not_an_override(text: str) -> str:

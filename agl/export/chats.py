@@ -5,6 +5,7 @@ The store is read twice: once to choose, with a few numbers of each rollout in m
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,8 @@ class ChatExport:
     def __post_init__(self) -> None:
         self._filter()
         TracerTraceToTriplet(agents=self.agents)  # refuses patterns that are none
+        if math.isnan(self.min_reward):
+            raise ConfigError(f"min_reward={self.min_reward} must be a number")
         if self.top_k is not None and self.top_k < 1:
             raise ConfigError(f"top_k={self.top_k} must be at least 1, or null for all")
 
@@ -149,7 +152,8 @@ class ChatExport:
         causes = ", ".join(f"{cause} {count}" for cause, count in left_out.most_common())
         return (
             f"nothing to export: {store.location} has no succeeded {self.mode or ''} rollout with"
-            f" min_reward={self.min_reward:g}{f' (left out: {causes})' if causes else ''}; a lower min_reward=... or"
+            f" min_reward={self.min_reward:g}{'' if self.run_id is None else f' and run_id={self.run_id}'}"
+            f"{f' (left out: {causes})' if causes else ''}; a lower min_reward=... or"
             " another mode=... takes more"
         )
 

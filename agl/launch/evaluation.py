@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -93,11 +94,16 @@ class EvaluationSettings(RetrySettings):
         for k in self.pass_at:
             if not 1 <= k <= self.repeats:
                 raise ConfigError(f"pass_at={self.pass_at}: pass@{k} needs repeats={max(k, 1)} or more")
-        if self.temperature is not None and self.temperature < 0:
-            raise ConfigError(f"temperature={self.temperature} must not be negative")
         for name, setting in _OWN_SETTINGS.items():
             if name in self.sampling:
                 raise ConfigError(f"sampling.{name} has a setting of its own: {setting}")
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        if math.isnan(self.threshold):
+            raise ConfigError(f"threshold={self.threshold} must be a number")
+        if self.temperature is not None and not self.temperature >= 0:
+            raise ConfigError(f"temperature={self.temperature} must not be negative")
         if not 0 <= self.max_bad_fraction <= 1:
             raise ConfigError(f"max_bad_fraction={self.max_bad_fraction} must be between 0 and 1")
 

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from pydantic import ValidationError
+
 from agl.algorithms.checkpoints import STATE, newest_checkpoint
 from agl.algorithms.prompts.archive import FOLDER as PROMPTS
 from agl.errors import AglError, CheckpointError
 from agl.learners.base import Learner
+from agl.types import PromptTemplate
 
 POLICY = "policy"
 CHECKPOINTS = "checkpoints"
@@ -70,13 +73,16 @@ def best_prompts(run_dir: Path) -> dict[str, dict[str, Any]]:
     file = run_dir / PROMPTS / "best.json"
     try:
         best = cast("Mapping[str, Any]", json.loads(file.read_text(encoding="utf-8")))
-        return {str(name): dict(prompt) for name, prompt in best["prompts"].items()}
+        found = {str(name): dict(prompt) for name, prompt in best["prompts"].items()}
+        [PromptTemplate(**prompt) for prompt in found.values()]
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        words = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise AglError(
-            f"{file} is damaged: {error}; the prompts are also in {file.parent / 'best'}"
+            f"{file} is damaged: {words}; the prompts are also in {file.parent / 'best'}"
         ) from error
+    return found
 
 
 async def policy_from_checkpoint(learner: Learner, checkpoint: Path, folder: Path) -> None:

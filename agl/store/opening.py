@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
-from agl.errors import ConfigError
+from agl.errors import ConfigError, StoreError
 from agl.store.base import LightningStore
 from agl.store.client import LightningStoreClient
 from agl.store.sqlite import SqliteLightningStore
 
 FILE_IN_RUN = "store.sqlite"
 """What a run's own store is called in its folder."""
+_HEADER = b"SQLite format 3\0"
+"""Source: https://www.sqlite.org/fileformat.html#magic_header_string."""
 
 
 def store_to_read(place: str, *, token: str | None = None) -> LightningStore:
@@ -33,5 +36,12 @@ def store_to_read(place: str, *, token: str | None = None) -> LightningStore:
 
 
 def store_to_change(file: Path) -> LightningStore:
-    """Return the store in a file to write in, built but not open; opening it makes the file where there is none."""
+    """Return the store in a file to write in, built but not open; opening it makes the file where there is none.
+
+    Raises:
+        StoreError: the file is something else; nothing is put beside it.
+    """
+    with suppress(FileNotFoundError), file.open("rb") as opened:
+        if opened.read(len(_HEADER)) not in (b"", _HEADER):
+            raise StoreError(f"{file} is not a store's file: name a run, a store's file, or a URL")
     return SqliteLightningStore(str(file))

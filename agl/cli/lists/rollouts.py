@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -99,6 +100,10 @@ def query_from(wanted: Wanted) -> RolloutQuery:
         one_of(status, get_args(RolloutStatus), "--status")
     if wanted.mode is not None:
         one_of(wanted.mode, get_args(Mode), "--mode")
+    for name in ("min_reward", "max_reward"):
+        bound = getattr(wanted, name)
+        if bound is not None and math.isnan(bound):
+            raise ConfigError(f"--{name.replace('_', '-')} {bound}: a number")
     sort_by, direction = ORDERS[one_of(wanted.order, list(ORDERS), "--order")]
     status = tuple(cast("Sequence[RolloutStatus]", wanted.status)) or None
     if wanted.cause is not None:

@@ -14,17 +14,27 @@ ADVICE = {
     sqlite3.SQLITE_BUSY: "another process holds the file: nothing of this call is stored",
 }
 """By SQLite's primary result code (https://www.sqlite.org/rescode.html): what may be repeated once it is mended."""
+USELESS = {
+    sqlite3.SQLITE_NOTADB: "is not a store's file",
+    sqlite3.SQLITE_CORRUPT: "is damaged",
+}
+"""Likewise: what no repetition mends."""
 PRIMARY = 0xFF
 
 
-def store_error(error: Exception) -> Exception:
+def store_error(error: Exception, path: str = "the store's file") -> Exception:
     """Return the error a caller sees: SQLite's own in words, a number too large for it as InvalidRequestError."""
     wrapped: StoreError
     if isinstance(error, OverflowError):
         wrapped = InvalidRequestError(f"a number is too large for the store (64 bits): {error}")
     elif isinstance(error, sqlite3.Error):
-        advice = ADVICE.get(getattr(error, "sqlite_errorcode", 0) & PRIMARY)
-        if advice is None:
+        code = getattr(error, "sqlite_errorcode", 0) & PRIMARY
+        advice = ADVICE.get(code)
+        if code in USELESS:
+            wrapped = StoreError(
+                f"{path} {USELESS[code]} ({error}): name another run or store, or put back a copy of it"
+            )
+        elif advice is None:
             wrapped = StoreError(f"the store's database refused: {error}")
         else:
             wrapped = StoreUnavailableError(f"{advice} ({error})")

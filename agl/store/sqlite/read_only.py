@@ -51,6 +51,8 @@ def require_readable(path: str) -> None:
     if not Path(path).is_file():
         raise StoreError(f"there is no store at {path} to read")
     version = read_file(path, lambda db: require_ours(db, path))
+    if not version:
+        raise StoreError(f"the store {path} is empty: whoever is to write in it has not begun")
     if version != SCHEMA_VERSION:
         raise StoreError(
             f"{path} has schema version {version} and this agl reads {SCHEMA_VERSION}: open it once for writing,"
@@ -78,7 +80,7 @@ def read_file(path: str, read: Callable[[sqlite3.Connection], T]) -> T:
         except sqlite3.Error as error:
             if at_rest and _at_rest(path) != at_rest:
                 continue
-            raise store_error(error) from error
+            raise store_error(error, path) from error
         except OverflowError as error:
             raise store_error(error) from error
         if at_rest is None or _at_rest(path) == at_rest:

@@ -115,7 +115,11 @@ def test_force_replaces_what_is_there(agl: Agl, run: Path) -> None:
     ("arguments", "code", "message"),
     [
         ([], 2, "say what: agl export what=KIND, one of policy, prompts, rollouts, spans, samples, sft"),
-        (["what=rolouts"], 2, "there is no what called rolouts; did you mean rollouts?"),
+        (
+            ["what=rolouts"],
+            2,
+            "spans, samples, sft; did you mean rollouts?",
+        ),
         (["what=rollouts", "statu=failed"], 2, "statu is not a setting; did you mean status?"),
         (["what=rollouts", "status=done"], 2, "status=done must be one of pending"),
         (["what=rollouts", "format=csv"], 2, "format is"),
