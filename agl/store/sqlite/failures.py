@@ -22,7 +22,7 @@ USELESS = {
 PRIMARY = 0xFF
 
 
-def store_error(error: Exception, path: str = "the store's file") -> Exception:
+def store_error(error: Exception, path: str | None = None) -> Exception:
     """Return the error a caller sees: SQLite's own in words, a number too large for it as InvalidRequestError."""
     wrapped: StoreError
     if isinstance(error, OverflowError):
@@ -32,12 +32,13 @@ def store_error(error: Exception, path: str = "the store's file") -> Exception:
         advice = ADVICE.get(code)
         if code in USELESS:
             wrapped = StoreError(
-                f"{path} {USELESS[code]} ({error}): name another run or store, or put back a copy of it"
+                f"{path or 'the file of the store'} {USELESS[code]} ({error}): name another run or store, or put back a"
+                " copy of it"
             )
         elif advice is None:
             wrapped = StoreError(f"the store's database refused: {error}")
         else:
-            wrapped = StoreUnavailableError(f"{advice} ({error})")
+            wrapped = StoreUnavailableError(f"{'' if path is None else f'{path}: '}{advice} ({error})")
     else:
         return error
     wrapped.__cause__ = error
