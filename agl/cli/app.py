@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import io
 import os
-import select
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from agl import __version__
 from agl.cli.arguments import Cfg, ConfigDir, OptionalResume, Overrides
+from agl.cli.boundary import Boundary
 from agl.cli.cancel_command import cancelling
 from agl.cli.completion import answering_bash, complete_runs
 from agl.cli.diff_command import comparing
@@ -27,7 +24,6 @@ from agl.cli.eval_command import evaluation
 from agl.cli.export_command import exporting
 from agl.cli.import_command import importing
 from agl.cli.init_command import init
-from agl.cli.interrupts import INTERRUPTED
 from agl.cli.logs_command import reading
 from agl.cli.ls_command import listing
 from agl.cli.regrade_command import regrading
@@ -36,118 +32,6 @@ from agl.cli.retry_command import retrying
 from agl.cli.show_command import showing
 from agl.cli.store.commands import store
 from agl.cli.trace_command import tracing
-from agl.errors import AglError
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""Of errors when what was opened cannot be written."""
-
-
-class Boundary(TyperGroup):
-    """The error boundary: whatever a command raises becomes one line on stderr and an exit code."""
-
-    def make_context(self, *arguments: Any, **settings: Any) -> Any:
-        """Read the options of ``agl`` itself."""
-        try:
-            return super().make_context(*arguments, **settings)
-        except BaseException as error:
-            _refuse_mistyped(error)
-            raise
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command.
-
-        Exit codes: 0 done, 1 failed, 2 wrong settings or missing extra, 130 interrupted.
-        """
-        try:
-            return super().invoke(ctx)
-        except BaseException as raised:
-            error = _cause(raised)
-            _refuse_mistyped(error)
-            if _is_of_parser(error):
-                raise
-            if isinstance(error, BrokenPipeError) and _nobody_reads():
-                raise typer.Exit(1) from None
-            notes = list(dict.fromkeys([*getattr(raised, "__notes__", []), *getattr(error, "__notes__", [])]))
-            if not notes and not isinstance(error, AglError | KeyboardInterrupt) and not _is_of_system(error):
-                traceback.print_exception(raised)
-            words, code = _ending(error)
-            _tell(f"{words} ({'; '.join(notes)})" if notes else words)
-            raise typer.Exit(code) from None
-
-
-def _tell(words: str) -> None:
-    """Print an error as one line with nothing in it that a terminal would obey, whatever names and values it is of."""
-    line = " ".join(words.split())
-    shown = "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in line
-    )
-    print(f"agl: {shown}", file=sys.stderr)
-
-
-def _is_of_system(error: BaseException) -> bool:
-    """Whether it is the system's own, about a file or a full disk: words that say enough."""
-    return isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL)
-
-
-def _ending(error: BaseException) -> tuple[str, int]:
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted", INTERRUPTED
-    if isinstance(error, AglError):
-        return str(error), error.exit_code
-    if _is_of_system(error):
-        about = "" if cast("OSError", error).filename is None else f"{cast('OSError', error).filename}: "
-        return f"{about}{cast('OSError', error).strerror}", 1
-    return f"{type(error).__name__}: {error}", 1
-
-
-def _cause(error: BaseException) -> BaseException:
-    """The one error of a group that says most: an interrupt, else one of ours, else the first."""
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    group = cast("BaseExceptionGroup[BaseException]", error)
-    causes = [_cause(inner) for inner in group.exceptions]
-    for kind in (KeyboardInterrupt, AglError):
-        for cause in causes:
-            if isinstance(cause, kind):
-                return cause
-    return causes[0]
-
-
-def _nobody_reads() -> bool:
-    """Whether the reader of standard output has gone, as ``head`` does when it has seen enough."""
-    try:
-        sys.stdout.flush()
-        if not hasattr(select, "poll"):  # Windows
-            return False
-        reader = select.poll()
-        reader.register(sys.stdout.fileno(), 0)
-        return any(event & (select.POLLERR | select.POLLHUP) for _, event in reader.poll(0))
-    except BrokenPipeError:
-        return True
-    except (OSError, ValueError):  # no file, or a closed one
-        return False
-
-
-def _is_of_parser(error: BaseException) -> bool:
-    """Whether it is the command line parser's own, which knows how to end (help, exit codes)."""
-    usage = hasattr(error, "show") and hasattr(error, "exit_code")
-    return usage or isinstance(error, typer.Exit | typer.Abort | SystemExit | GeneratorExit)
-
-
-def _refuse_mistyped(error: BaseException) -> None:
-    """End with one line, as for all other mistakes, where the parser did not understand the command line."""
-    if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
-        return  # help was asked for, or it is an end of another kind
-    mistake = cast("Any", error)
-    words = " ".join(mistake.format_message().replace("Value error, ", "").split()).removesuffix(".")
-    names, context = list[str](), mistake.ctx
-    while context is not None and context.parent is not None:
-        names.insert(0, context.info_name)
-        context = context.parent
-    command = " ".join(["agl", *names])
-    _tell(f"{command}: {words[:1].lower()}{words[1:]} (see {command} --help)")
-    raise typer.Exit(mistake.exit_code) from None
-
 
 app = typer.Typer(
     cls=Boundary,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import shlex
@@ -17,6 +18,7 @@ from agl.cli.contestants import BASE, REPORT_FILE, Choice, Recorded, chosen, rec
 from agl.cli.eval_report import comparison_lines, places, report_lines
 from agl.cli.eval_settings import Options, eval_settings, parts_of
 from agl.cli.progress import Progress
+from agl.cli.records import records_to_change
 from agl.cli.run_folder import ENDING_FILE, SETTINGS_FILE, abandon, claim, locked, logged
 from agl.cli.run_state import settings_of
 from agl.cli.train import tune_process
@@ -135,6 +137,8 @@ def _found(settings: Settings, options: Options, progress: Progress) -> Found:
     if all(choice.weights is None or not choice.weights.is_checkpoint for choice in choices):
         for choice in choices:  # every mistake before the folder is made
             check(parts_of(with_choice(settings, choice)))
+    if options.store_url is not None:
+        asyncio.run(_reached(options.store_url))
     before = frozenset[str]() if resume else claim(folder)
     try:
         with locked(folder), logged(folder):
@@ -152,6 +156,12 @@ def _found(settings: Settings, options: Options, progress: Progress) -> Found:
         if not resume:
             abandon(folder, before=before)
         raise
+
+
+async def _reached(store_url: str) -> None:
+    """Find out whether the store answers and takes the token, before anything is begun."""
+    async with records_to_change(store_url, None):
+        return
 
 
 def _choice(spec: str, settings: Settings, options: Options) -> Choice:

@@ -243,7 +243,7 @@ async def test_another_store_at_the_address_is_refused_by_name() -> None:
 
 async def test_tokens_are_checked_at_open() -> None:
     async with served(token="right") as (_, url):
-        for token, advice in ((None, "set store.token"), ("wrong", "check store.token")):
+        for token, advice in ((None, "set AGL_STORE_TOKEN"), ("wrong", "check AGL_STORE_TOKEN")):
             with pytest.raises(AccessDeniedError, match=advice):
                 await LightningStoreClient(url, token=token).open()
         async with LightningStoreClient(url, token="right") as admin:

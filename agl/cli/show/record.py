@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,8 @@ async def _record(wanted: str, options: Options, on_progress: OnProgress) -> Sho
 async def _shown(record: Named, store: LightningStore, options: Options, on_progress: OnProgress) -> Shown:
     if isinstance(record, Run):
         _refuse_attempt(options, "a run")
-        return _shown_run(await _run_record(record, store, on_progress), options)
+        place = place_options(store, store_url=options.store_url, run_dir=options.run_dir)
+        return _shown_run(replace(await _run_record(record, store, on_progress), place=place), options)
     if options.metrics:
         raise ConfigError(f"--metric {options.metrics[0]}: numbers are of runs; leave it out")
     if isinstance(record, Attempt):

@@ -64,6 +64,7 @@ class RunRecord:
         metrics: points by name, in the order of their steps.
         resources: its newest version.
         report: of an evaluation.
+        place: options by which another command finds it in its store, where it has no folder.
     """
 
     state: RunState
@@ -74,6 +75,7 @@ class RunRecord:
     metrics: Mapping[str, Points] = field(default_factory=dict[str, Points])
     resources: NamedResources | None = None
     report: Mapping[str, Any] | None = None
+    place: str = ""
 
 
 async def counts_of(
@@ -298,7 +300,7 @@ def _next(record: RunRecord) -> list[str]:
     """The commands that go on from here; not wrapped, as they are to be copied."""
     folder = record.state.folder
     if folder is None:
-        return [f"agl ls rollouts --run {record.state.run_id} --store-url URL"]
+        return [f"agl ls rollouts --run {record.state.run_id} {record.place}".rstrip()]
     command = "eval" if record.state.command == "eval" else "train"
     lines = [f"agl ls rollouts --run-dir {folder}", f"agl logs {folder}"]
     if record.state.status in (STOPPED, "failed", "interrupted"):

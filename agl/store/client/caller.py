@@ -272,7 +272,8 @@ class Caller:
                 outage.seconds,
             )
         if pause is None or not await lane.pause(pause):
-            tries = f"in {outage.elapsed:.1f} s and {outage.failures} tries: {failure}"
+            often = f"{outage.elapsed:.1f} s and {outage.failures} tries"
+            tries = f"{f'in {often}' if outage.failures > 1 else 'when asked once'}: {failure}"
             if self._identity is None:
                 what = (
                     f"no store answers at {self.url} {tries}. Is it started (`agl store`), and the URL right?"

@@ -43,9 +43,9 @@ class Heads:
     def what_is_wrong_with_the_token(self) -> str:
         """Return what a refused token means, for the end of a sentence."""
         return (
-            "does not take the token: check store.token"
+            "does not take the token: check AGL_STORE_TOKEN, or store.token"
             if self._has_token
-            else "wants a token: set store.token"
+            else "wants a token: set AGL_STORE_TOKEN, or store.token"
         )
 
     def compresses(self, body: bytes) -> bool:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import typer
 from command_line import Agl
 
 import agl as package
-from agl.cli.app import Boundary
 
 
 def test_the_version_is_printed(agl: Agl) -> None:
@@ -140,29 +135,3 @@ def test_a_missing_extra_is_exit_code_two(agl: Agl, recipes: Path) -> None:
     code, _, err = agl("train", "--config-dir", recipes, "+recipe=fake", "ending=extra")
     assert (code, err) == (2, 'agl: Flying needs the "wings" extra: pip install "agl[wings]"\n')
     assert not Path("runs").exists()
-
-
-@pytest.mark.parametrize("num_lines", [1, 100_000])
-def test_a_reader_that_has_seen_enough_is_no_error(
-    num_lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    app = typer.Typer(cls=Boundary, pretty_exceptions_enable=False)
-
-    @app.command()
-    def talk() -> None:
-        for number in range(num_lines):
-            typer.echo(f"line {number}")
-
-    @app.command()
-    def rest() -> None:
-        """Be silent: an app of one command is no group."""
-
-    read, write = os.pipe()
-    os.close(read)
-    out = os.fdopen(write, "w")
-    monkeypatch.setattr(sys, "stdout", out)
-    with pytest.raises(SystemExit) as ended:
-        app(["talk"])
-    assert (ended.value.code, capsys.readouterr().err) == (1, "")
-    with suppress(BrokenPipeError):
-        out.close()

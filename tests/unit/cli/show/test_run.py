@@ -97,14 +97,16 @@ def test_all_settings_and_numbers_are_shown_where_all_is_asked_for(in_folder: Pa
 
 def test_a_run_of_a_store_without_a_folder_says_how_to_go_on(in_folder: Path) -> None:
     state = RunState(run_id="r", status="running", created_at=NOON, finished_rollouts=0, rollouts=0)
-    lines = run_lines(RunRecord(state=state), [], now=NOON + 5, width=80, full=False)
+    lines = run_lines(
+        RunRecord(state=state, place="--store-url http://s:1"), [], now=NOON + 5, width=80, full=False
+    )
     assert lines == [
         "Run         r",
         "Command     agl ?",
         "Status      running, 0/0 rollouts",
         "Began       2026-09-21 14:13:20, 5s ago; took 5.00s",
         "",
-        "agl ls rollouts --run r --store-url URL",
+        "agl ls rollouts --run r --store-url http://s:1",
     ]
 
 

@@ -65,5 +65,5 @@ def test_a_token_that_no_header_carries_is_refused_without_repeating_it(token: s
 
 
 def test_what_is_wrong_with_the_token_depends_on_there_being_one() -> None:
-    assert "check store.token" in heads().what_is_wrong_with_the_token()
-    assert "set store.token" in heads(token=None).what_is_wrong_with_the_token()
+    assert "check AGL_STORE_TOKEN" in heads().what_is_wrong_with_the_token()
+    assert "set AGL_STORE_TOKEN" in heads(token=None).what_is_wrong_with_the_token()
