@@ -21,6 +21,7 @@ from agl.cli.progress import Progress
 from agl.cli.records import records_to_change
 from agl.cli.run_folder import ENDING_FILE, SETTINGS_FILE, abandon, claim, locked, logged
 from agl.cli.run_state import settings_of
+from agl.cli.text import say, say_json
 from agl.cli.train import tune_process
 from agl.config import Settings, build, check, masked, save_settings, settings_text
 from agl.errors import AglError, ConfigError, MissingExtraError
@@ -103,9 +104,9 @@ def main(overrides: Sequence[str], options: Options) -> None:
         return
     found = evaluated(settings, options)
     if options.as_json:
-        print(json.dumps(found.as_json(), indent=1))  # ASCII: whatever the terminal reads
+        say_json(found.as_json())
     else:
-        print("\n".join(found.lines()))
+        say(found.lines())
     refuse_low(found.evaluated["reward"]["mean"], options.fail_under)
 
 

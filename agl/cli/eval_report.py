@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agl.cli.text import counted, duration
 from agl.evaluation.comparison import Comparison, Flip
-from agl.metrics.board import duration
 from agl.types import Json
 
 SHOWN = 5
@@ -29,14 +29,16 @@ def report_lines(report: Mapping[str, Any], *, mode: str) -> list[str]:
     times = f", {each} times each" if each > 1 else ""
     lines = [
         _line("Evaluated", report["contestant"]),
-        _line("Tasks", f"{len(tasks)} {mode} tasks{times}"),
+        _line("Tasks", f"{counted(len(tasks), f'{mode} task')}{times}"),
         _line("Reward", f"{_mean(report['reward'])}  mean over tasks, 95% interval"),
     ]
     for k, value in report["pass_at"].items():
         lines.append(_line(f"pass@{k}", f"{_mean(value)}  reward of {report['threshold']:g} or more"))
         lacking = len(tasks) - value["num_tasks"]
         if lacking:
-            lines[-1] += f"; {lacking} tasks have fewer than {k} rewards"
+            have = "has" if lacking == 1 else "have"
+            fewer = "no reward" if int(k) == 1 else f"fewer than {k} rewards"
+            lines[-1] += f"; {counted(lacking, 'task')} {have} {fewer}"
     lines += [_line(f"  {name}", _mean(value)) for name, value in report["dimensions"].items()]
     lines += _endings(counts)
     return [*lines, *_usage(report)]
@@ -63,7 +65,9 @@ def _usage(report: Mapping[str, Any]) -> list[str]:
         tokens = f"{usage['input_tokens']:,} in + {usage['output_tokens']:,} out, {usage['calls']:,} calls"
         lines += [_line("Tokens", tokens), _line("Cost", _cost(usage))]
     if report["seconds"] is not None:
-        each = "" if report["rollout_seconds"] is None else f", {report['rollout_seconds']:.2f} s a rollout"
+        each = (
+            "" if report["rollout_seconds"] is None else f", {duration(report['rollout_seconds'])} a rollout"
+        )
         lines.append(_line("Time", f"{duration(report['seconds'])}{each}"))
     return lines
 
@@ -91,7 +95,7 @@ def comparison_lines(
     test = {"permutation": "paired permutation", "t": "paired t"}[difference.test]
     lines = [
         _line("Difference", f"{difference}"),
-        _line("Test", f"{test}, {difference.num_tasks} tasks"),
+        _line("Test", f"{test}, {counted(difference.num_tasks, 'task')}"),
         _line("By task", f"better {comparison.better}, worse {comparison.worse}, equal {comparison.equal}"),
     ]
     if comparison.unpaired:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agl.evaluation.counts import RolloutCounts, cause_of, count_rollouts
@@ -156,14 +156,17 @@ def _run(rollout: Rollout) -> Run:
 
 
 def _pass_at(tasks: Sequence[TaskRuns], k: int, threshold: float) -> MeanReward:
-    """Over tasks with at least ``k`` rewards: an error is neither a pass nor a failure."""
-    return mean_reward(
+    """Over tasks with at least ``k`` rewards: an error is neither a pass nor a failure. A chance is between 0 and 1."""
+    found = mean_reward(
         [
             [pass_at_k(len(task.rewards), sum(reward >= threshold for reward in task.rewards), k)]
             for task in tasks
             if len(task.rewards) >= k
         ]
     )
+    if found.low is None or found.high is None:
+        return found
+    return replace(found, low=max(0.0, found.low), high=min(1.0, found.high))
 
 
 def _dimensions(tasks: Sequence[Sequence[Rollout]]) -> dict[str, MeanReward]:

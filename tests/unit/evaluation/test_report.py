@@ -73,3 +73,11 @@ def test_a_report_that_was_written_down_has_the_same_tasks() -> None:
 def test_no_rollouts_are_no_rewards() -> None:
     empty = report_on("me", [], threshold=1.0, pass_at=[1])
     assert (empty.reward.mean, empty.seconds, empty.rollout_seconds) == (None, None, None)
+
+
+def test_the_interval_of_a_chance_ends_at_0_and_1() -> None:
+    tasks = [(str(number), [rollout(number, reward)]) for number, reward in enumerate((1.0, 1.0, 0.0))]
+    found = report_on("me", tasks, threshold=1.0, pass_at=[1])
+    assert (found.pass_at[1].low, found.pass_at[1].high) == (0.0, 1.0)
+    assert found.reward.low is not None
+    assert found.reward.low < 0  # 2/3 - 4.303 / 3: a reward may be anything
