@@ -123,7 +123,7 @@ def test_bash_completes_recipes_options_settings_and_runs(tmp_path: Path) -> Non
         check=False,
     )
     assert done.stdout.splitlines() == [
-        "train",
+        "train trace",
         "ppo_sql",
         "grpo",
         "algorithm.beam_width=",
