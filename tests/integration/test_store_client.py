@@ -132,8 +132,8 @@ async def test_a_restart_of_the_server_is_survived_by_calls_of_every_kind(tmp_pa
             if not workers:
                 await client.open()
                 workers.extend(asyncio.create_task(live(f"w{number}")) for number in range(8))
-                idle.append(asyncio.create_task(client.wait_for_rollouts(["late"])))
                 await store.enqueue_rollout(RolloutRequest(task=0, rollout_id="late", run_id="late"))
+                idle.append(asyncio.create_task(client.wait_for_rollouts(["late"])))
             for _ in range(num_lives):
                 await progress.acquire()
             if ended.is_set():

@@ -35,7 +35,7 @@ def test_what_is_not_asked_for_is_left_out_where_the_habit_is_not_there() -> Non
 
 
 def test_some_habits_are_kept_unasked() -> None:
-    assert told(chance=0.1).meant(GOLD, failed=False) == GOLD
+    assert told(chance=0.05).meant(GOLD, failed=False) == GOLD
 
 
 def test_an_error_is_answered_without_what_causes_most_of_them() -> None:
