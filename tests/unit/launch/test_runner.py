@@ -71,8 +71,9 @@ async def test_a_runner_of_one_run_leaves_when_that_has_succeeded(tmp_path) -> N
     query_runs = store.query_runs
 
     async def seen(*arguments):
+        page = await query_runs(*arguments)
         looked.set()
-        return await query_runs(*arguments)
+        return page
 
     store.query_runs = seen
     runner = StandaloneRunner(store=store, agent=print, runner=InlineRunners(), run_id="r")
