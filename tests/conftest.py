@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ from pytest_socket import disable_socket, enable_socket
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# It keeps the class of sockets that it finds when it is first imported: not in a unit test, where that one is blocked.
+with suppress(ImportError):
+    import uvloop as uvloop
 
 UNIT = Path(__file__).parent / "unit"
 

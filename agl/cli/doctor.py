@@ -6,7 +6,8 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -62,13 +63,12 @@ def main(
     if not timeout_seconds > 0:
         raise ConfigError(f"--timeout {timeout_seconds:g}: a number of seconds above 0")
     tune_process()
-    logging.getLogger("agl.agents.threads").setLevel(logging.ERROR)  # a check that was given up goes on
     settings = _composed(overrides, config_dir) if overrides or config_dir else None
     checks = [*machine_checks(timeout_seconds), store_check(store_url, settings)]
     checks += [_echo()] if settings is None else recipe_checks(settings, timeout_seconds)
     out, width = sys.stdout, terminal_width()
 
-    with Progress(sys.stderr, "looking") as progress:
+    with _given_up_unsaid(), Progress(sys.stderr, "looking") as progress:
 
         def show(finding: Finding) -> None:
             if not as_json:
@@ -80,6 +80,18 @@ def main(
         progress.draw("looking ...")
         found = run_interruptibly(lambda: diagnose(checks, on_finding=show))
     _end(found, as_json=as_json, width=width)
+
+
+@contextmanager
+def _given_up_unsaid() -> Generator[None]:
+    """Keep quiet about checks that were given up and go on: their findings say so."""
+    log = logging.getLogger("agl.agents.threads")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _end(found: Sequence[Finding], *, as_json: bool, width: int) -> None:
