@@ -6,7 +6,7 @@ included, and what is sampled is nearly always what the tokenizer would have mad
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .words import QUESTION_WORDS
 
@@ -45,16 +45,24 @@ def _split_pattern() -> str:
 
 def build_tokenizer(texts: Iterable[str], vocab_size: int) -> "PreTrainedTokenizerFast":
     """Train the tokenizer; the vocabulary has `vocab_size` entries when the texts give that many."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
+    from tokenizers import Regex, pre_tokenizers
 
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+    split = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_split_pattern()), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
+    return byte_tokenizer(texts, vocab_size, split)
+
+
+def byte_tokenizer(texts: Iterable[str], vocab_size: int, split: Any) -> "PreTrainedTokenizerFast":
+    """Train byte-level BPE within the pieces of a pre-tokenizer: whatever is written, its ids give it back."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = split
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipes.sql.make_policy import example_from_conversation, make_model, move_scale_to_head, save, warm_up
-from recipes.sql.tokenizer import CHAT_TEMPLATE, END, PAD, START
+from recipes.sql.tokenizer import byte_tokenizer
 
 from .messages import QUEUES, Message, messages, splits
 
@@ -43,28 +43,9 @@ def demonstration(message: Message, rng: random.Random) -> list[dict[str, str]]:
 
 def build_tokenizer(texts: Iterable[str], vocab_size: int) -> "PreTrainedTokenizerFast":
     """A byte-level BPE tokenizer: whatever a user writes, the ids give the text again."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
+    from tokenizers import pre_tokenizers
 
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[PAD, START, END],
-        show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    bpe.train_from_iterator(texts, trainer)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        pad_token=PAD,
-        eos_token=END,
-        bos_token=START,
-        clean_up_tokenization_spaces=False,
-    )
-    tokenizer.chat_template = CHAT_TEMPLATE
-    return tokenizer
+    return byte_tokenizer(texts, vocab_size, pre_tokenizers.ByteLevel(add_prefix_space=False))
 
 
 def write_tasks(folder: Path) -> set[str]:
